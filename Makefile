@@ -1,0 +1,49 @@
+# `make demo` and `make test` do everything on a fresh machine; the rest is for those who work on sftune.
+.PHONY: demo test lint format docs test-oldest clean help
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+# With an NVIDIA driver the newest torch, which is a CUDA build of several gigabytes; without one the version that
+# the tests were last run with.
+TORCH ?= $(if $(shell command -v nvidia-smi 2>/dev/null),torch>=2.11,torch==2.13.0)
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -c 'import sys; assert (3, 11) <= sys.version_info < (3, 15), "sftune needs Python 3.11 to 3.14; make PYTHON=..."'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet '$(TORCH)'
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	touch $@
+
+demo: $(VENV)/.installed  ## installs, trains the tiny model on the built-in chat, asks it before and after
+	$(BIN)/sftune train configs/tiny.yaml --overwrite
+	$(BIN)/python docs/ask.py runs/tiny
+
+test: $(VENV)/.installed  ## unit, parity and smoke tests
+	$(BIN)/pytest
+
+lint: $(VENV)/.installed  ## style, import contracts, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+format: $(VENV)/.installed  ## lets ruff rewrite what `make lint` complains of
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(VENV)/.installed  ## writes the generated pages again
+	$(BIN)/python docs/generate.py
+
+test-oldest:  ## the tests with the oldest transformers that pyproject.toml admits, in an environment of its own
+	$(MAKE) VENV=.venv-oldest .venv-oldest/.installed
+	.venv-oldest/bin/pip install --quiet 'transformers==5.17.0'
+	$(MAKE) VENV=.venv-oldest test
+
+clean:  ## removes environments, caches and runs
+	rm -rf .venv .venv-oldest runs .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
