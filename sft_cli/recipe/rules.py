@@ -1,0 +1,134 @@
+"""What must hold between the keys of a recipe, whatever the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+
+from sft_cli.errors import RecipeError
+from sft_cli.recipe.places import Places
+from sft_cli.recipe.problems import Problem, raise_for
+from sft_cli.recipe.schema import EvaluateSection, Recipe, SourceSection
+
+
+def check(recipe: Recipe, places: Places) -> None:
+    """Passes a recipe that some machine could run.
+
+    Raises:
+        RecipeError: keys that contradict each other; all of them in one error, first line first.
+    """
+    problems = chain(
+        _batching(recipe), _sharding(recipe), _optimizer(recipe), _schedule(recipe), _evaluate(recipe), _launch(recipe),
+        _model(recipe), _sources(recipe),
+    )  # fmt: skip
+    raise_for(problems, places, RecipeError)
+
+
+def ranks_without_sharding(backend: str, ranks: int) -> Problem | None:
+    """`backend: none` keeps a whole model per process, and nothing would add up their gradients.
+
+    Also asked when a plan is resolved: only then is it known how many ranks `launch.gpus: auto` means.
+    """
+    if backend == "none" and ranks > 1:
+        what = f"`none` is for one process, and there are {ranks}"
+        return Problem("sharding.backend", what, "write `backend: fsdp2`, or `launch: {gpus: 1}`")
+    return None
+
+
+def _batching(recipe: Recipe) -> Iterator[Problem]:
+    batching, longest = recipe.batching, recipe.data.max_length
+    if longest is not None and longest > batching.tokens:
+        yield Problem(
+            "data.max_length",
+            f"rows of {longest} tokens don't fit into a micro-batch of {batching.tokens} (`batching.tokens`)",
+            f"lower it to at most {batching.tokens}, or raise `batching.tokens` to {longest}",
+        )
+    if batching.order == "length_grouped" and batching.mode == "packing":
+        yield Problem(
+            "batching.order",
+            "`length_grouped` goes with padding only: packs are full whatever the order",
+            "write `order: shuffled`, or `mode: padding`",
+        )
+
+
+def _sharding(recipe: Recipe) -> Iterator[Problem]:
+    gpus, nodes = recipe.launch.gpus, recipe.launch.nodes
+    problem = ranks_without_sharding(recipe.sharding.backend, (1 if gpus == "auto" else gpus) * nodes)
+    if problem is not None:
+        yield problem
+
+
+def _optimizer(recipe: Recipe) -> Iterator[Problem]:
+    if recipe.optimizer.in_backward and recipe.train.max_grad_norm is not None:
+        yield Problem(
+            "optimizer.in_backward",
+            "updates while gradients appear, so their norm isn't known in time to clip it",
+            "write `train: {max_grad_norm: null}`, or `in_backward: false`",
+        )
+
+
+def _schedule(recipe: Recipe) -> Iterator[Problem]:
+    warmup, steps = recipe.schedule.warmup, recipe.train.max_steps
+    if warmup >= 1 and not warmup.is_integer():
+        yield Problem(
+            "schedule.warmup",
+            f"{warmup} is neither a whole number of steps nor a fraction below 1",
+            f"write {round(warmup)} for steps, or something like 0.03 for a share of all steps",
+        )
+    elif steps is not None and warmup >= 1 and warmup >= steps:
+        yield Problem(
+            "schedule.warmup",
+            f"{warmup:.0f} steps of warm-up are not fewer than the {steps} of the whole run (`train.max_steps`)",
+            "write fewer steps, or a fraction such as 0.03",
+        )
+
+
+def _evaluate(recipe: Recipe) -> Iterator[Problem]:
+    if recipe.data.eval:
+        return
+    off = EvaluateSection().model_dump()
+    for key, value in recipe.evaluate.model_dump().items():
+        if value != off[key]:
+            fix = f"name it in `data.eval`, or write `{key}: {'null' if off[key] is None else 'false'}`"
+            yield Problem(f"evaluate.{key}", "there is nothing to evaluate on", fix)
+
+
+def _launch(recipe: Recipe) -> Iterator[Problem]:
+    launch = recipe.launch
+    if launch.nodes == 1 and launch.node_rank is not None:
+        yield Problem("launch.node_rank", "there is one machine only", "remove it, or set `nodes`")
+    elif launch.node_rank is not None and launch.node_rank >= launch.nodes:
+        what = f"{launch.node_rank} is not one of {launch.nodes} machines"
+        yield Problem("launch.node_rank", what, f"count from 0 to {launch.nodes - 1}")
+    if launch.nodes > 1 and launch.rendezvous is None:
+        what = f"{launch.nodes} machines need to know where to meet"
+        yield Problem("launch.nodes", what, "write `rendezvous: host:port` of the first machine")
+
+
+def _model(recipe: Recipe) -> Iterator[Problem]:
+    model = recipe.model
+    if model.revision is not None and not _is_hub(model.path):
+        what = "only models of the hub have revisions, and this one is local"
+        yield Problem("model.revision", what, "remove it")
+
+
+def _sources(recipe: Recipe) -> Iterator[Problem]:
+    for name, sources in (("train", recipe.data.train), ("eval", recipe.data.eval)):
+        for index, source in enumerate(sources):
+            yield from _source(source, f"data.{name}.{index}")
+
+
+def _source(source: SourceSection, key: str) -> Iterator[Problem]:
+    if _is_hub(source.path):
+        return
+    if source.subset is not None:
+        yield Problem(f"{key}.subset", "only data sets of the hub have subsets, and this one is local", "remove it")
+    # `split: train` is what local files are called elsewhere; it asks for nothing that isn't done.
+    if Path(source.path).is_absolute() and source.split not in (None, "train"):
+        what = f"local files have no splits, so no `{source.split}`"
+        yield Problem(f"{key}.split", what, "remove it, and name the file that holds that split")
+
+
+def _is_hub(path: str) -> bool:
+    return not path.startswith("builtin:") and not Path(path).is_absolute()

@@ -1,0 +1,115 @@
+"""What the interface has and this version does not do yet. One table; a line goes when its feature comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sft_cli.errors import KernelError, RecipeError
+from sft_cli.recipe.places import Places
+from sft_cli.recipe.problems import Problem, raise_for
+from sft_cli.recipe.schema import Recipe
+
+
+@dataclass(frozen=True)
+class Unbuilt:
+    """A key, and what is built of it.
+
+    Args:
+        key: dotted path in the recipe; `data.train.*` and `data.eval.*` mean every source.
+        is_built: whether a value is served by this version.
+        instead: what to write for now.
+    """
+
+    key: str
+    is_built: Callable[[Any], bool]
+    instead: str
+
+
+def _only(*values: Any) -> Callable[[Any], bool]:
+    """Built for these values; a type must agree too, so that 1 is not True."""
+    return lambda value: any(type(value) is type(built) and value == built for built in values)
+
+
+KERNELS: tuple[Unbuilt, ...] = (
+    Unbuilt("kernels.linear_attention", _only("auto", "torch"), "write `auto` or `torch`"),
+    Unbuilt("kernels.conv", _only("auto", "torch"), "write `auto` or `torch`"),
+    Unbuilt("kernels.attention", _only("auto", "sdpa"), "write `auto` or `sdpa`"),
+    Unbuilt("kernels.norm", _only("auto", "torch"), "write `auto` or `torch`"),
+    Unbuilt("kernels.gated_norm", _only("auto", "torch"), "write `auto` or `torch`"),
+    Unbuilt("kernels.mlp", _only("auto", "torch"), "write `auto` or `torch`"),
+    Unbuilt("kernels.loss", _only("auto", "chunked", "torch"), "write `auto`, `chunked` or `torch`"),
+)
+
+KEYS: tuple[Unbuilt, ...] = (
+    Unbuilt("model.master_dtype", _only("float32"), "write `float32`"),
+    Unbuilt("model.trust_remote_code", _only(False), "use a model whose code is in transformers"),
+    Unbuilt("data.train.*.format", _only("auto", "messages", "sharegpt"), "convert the rows to `messages`"),
+    Unbuilt("data.eval.*.format", _only("auto", "messages", "sharegpt"), "convert the rows to `messages`"),
+    Unbuilt("data.streaming", _only(False), "write `false`: rows are tokenised once and kept on disk"),
+    Unbuilt("kernels.compile", _only(False), "write `false`"),
+    Unbuilt("kernels.float8", _only("none"), "write `none`"),
+    Unbuilt("kernels.hub", _only(False), "write `false`"),
+    Unbuilt("sharding.replicas", _only(1), "write `1`: every rank holds a shard"),
+    Unbuilt("sharding.prefetch", _only(1), "write `1`"),
+    Unbuilt("sharding.buffers", _only("allocator"), "write `allocator`"),
+    Unbuilt("sharding.defer_reduce", _only(False), "write `false`"),
+    Unbuilt("sharding.cpu_offload", _only(False), "write `false`"),
+    Unbuilt("sharding.activation_checkpointing.mode", _only("none", "full"), "write `full` or `none`"),
+    Unbuilt(
+        "sharding.activation_checkpointing.layers", lambda layers: layers != "auto", "write `all`, or how many layers"
+    ),
+    Unbuilt("sharding.activation_checkpointing.offload", _only(False), "write `false`"),
+    Unbuilt("optimizer.name", _only("adamw"), "write `adamw`"),
+    Unbuilt("optimizer.stochastic_rounding", _only(False), "write `false`: masters are float32"),
+    Unbuilt("optimizer.in_backward", _only(False), "write `false`"),
+    Unbuilt("evaluate.keep_best", _only(False), "write `false`; `checkpoint.keep` keeps the newest"),
+    Unbuilt("evaluate.patience", _only(None), "write `null`, and `train.max_steps` to stop early"),
+    Unbuilt("telemetry.trackers", _only(()), "write `[]`; every number is in metrics.jsonl"),
+    Unbuilt("launch.nodes", _only(1), "write `1`"),
+    Unbuilt("launch.node_rank", _only(None), "write `null`"),
+    Unbuilt("launch.rendezvous", _only(None), "write `null`"),
+    Unbuilt("launch.max_restarts", _only(0), "write `0`"),
+)
+
+
+def check(recipe: Recipe, places: Places) -> None:
+    """Passes a recipe that this version can run.
+
+    Raises:
+        RecipeError: a key or value that is not built yet.
+        KernelError: a kernel that is not built yet.
+    """
+    values = recipe.model_dump()
+    raise_for(_asked_for(KEYS, values), places, RecipeError)
+    raise_for(_asked_for(KERNELS, values), places, KernelError)
+
+
+def _asked_for(table: tuple[Unbuilt, ...], values: dict[str, Any]) -> list[Problem]:
+    return [
+        Problem(key, f"{_shown(key, value)} is not built yet in this version", entry.instead)
+        for entry in table
+        for key, value in _matching(entry.key, values)
+        if not entry.is_built(value)
+    ]
+
+
+def _matching(pattern: str, values: dict[str, Any]) -> list[tuple[str, Any]]:
+    """The keys of a recipe that a pattern means, with their values."""
+    found: list[tuple[tuple[str, ...], Any]] = [((), values)]
+    for part in pattern.split("."):
+        if part == "*":
+            found = [((*path, str(index)), item) for path, items in found for index, item in enumerate(items)]
+        else:
+            found = [((*path, part), value[part]) for path, value in found]
+    return [(".".join(path), value) for path, value in found]
+
+
+def _shown(key: str, value: Any) -> str:
+    name = key.rsplit(".", 1)[1]
+    if isinstance(value, bool):
+        return f"`{name}: {str(value).lower()}`"
+    if isinstance(value, tuple):
+        return f"`{name}: [{', '.join(value)}]`"
+    return f"`{name}: {value}`"

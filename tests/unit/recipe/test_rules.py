@@ -1,0 +1,100 @@
+"""Keys that contradict each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sft_cli.errors import RecipeError, SftError
+from sft_cli.recipe.load import Loaded
+from sft_cli.recipe.rules import ranks_without_sharding
+
+BASE = "model: {path: org/model}\ndata: {train: org/data}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "what"),
+    [
+        ("batching: {order: length_grouped}", "batching.order", "goes with padding only"),
+        ("sharding: {backend: none}\nlaunch: {gpus: 2}", "sharding.backend", "for one process, and there are 2"),
+        ("optimizer: {in_backward: true}", "optimizer.in_backward", "clip"),
+        ("schedule: {warmup: 1.5}", "schedule.warmup", "neither a whole number"),
+        ("schedule: {warmup: 10}\ntrain: {max_steps: 10}", "schedule.warmup", "not fewer than the 10"),
+        ("evaluate: {every_steps: 5}", "evaluate.every_steps", "nothing to evaluate on"),
+        ("evaluate: {at_start: true}", "evaluate.at_start", "nothing to evaluate on"),
+        ("evaluate: {keep_best: true}", "evaluate.keep_best", "nothing to evaluate on"),
+        ("evaluate: {patience: 2}", "evaluate.patience", "nothing to evaluate on"),
+        ("launch: {node_rank: 0}", "launch.node_rank", "one machine only"),
+        ("launch: {nodes: 2, node_rank: 2, rendezvous: 'a:1'}", "launch.node_rank", "not one of 2"),
+        ("launch: {nodes: 2}", "launch.nodes", "where to meet"),
+    ],
+)
+def test_contradictions(refused: Callable[..., SftError], text: str, key: str, what: str) -> None:
+    error = refused(BASE + text)
+    assert isinstance(error, RecipeError)
+    assert error.where == f"r.yaml:3: {key}"
+    assert what in error.what
+    assert error.fix
+
+
+def test_max_length_above_the_micro_batch(refused: Callable[..., SftError]) -> None:
+    error = refused("model: {path: org/model}\ndata: {train: org/data, max_length: 513}\nbatching: {tokens: 512}\n")
+    assert error.where == "r.yaml:2: data.max_length"
+    assert "513" in error.what
+    assert "512" in error.what
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "batching: {order: length_grouped, mode: padding}",
+        "sharding: {backend: none}",
+        "sharding: {backend: none}\nlaunch: {gpus: 1}",
+        "schedule: {warmup: 0}",
+        "schedule: {warmup: 1}",
+        "schedule: {warmup: 9.0}\ntrain: {max_steps: 10}",
+        "schedule: {warmup: 0.99}\ntrain: {max_steps: 1}",
+        "evaluate: {at_start: false, every_steps: null}",
+    ],
+)
+def test_what_is_possible_passes(load: Callable[..., Loaded], text: str) -> None:
+    load(BASE + text)
+
+
+def test_max_length_may_equal_the_micro_batch(load: Callable[..., Loaded]) -> None:
+    assert load("model: {path: org/model}\ndata: {train: org/data, max_length: 8192}\n").recipe.data.max_length == 8192
+
+
+@pytest.mark.parametrize(
+    ("source", "key"),
+    [
+        ("{path: ./a.jsonl, subset: x}", "data.train.0.subset"),
+        ("{path: ./a.jsonl, split: test}", "data.train.0.split"),
+        ("{path: './*.jsonl', split: test}", "data.train.0.split"),
+        ("{path: ./folder, split: test}", "data.train.0.split"),
+        ("{path: 'builtin:chat', subset: x}", "data.train.0.subset"),
+    ],
+)
+def test_files_have_no_subsets_and_splits(refused: Callable[..., SftError], source: str, key: str) -> None:
+    assert refused(f"model: {{path: org/model}}\ndata:\n  train: {source}\n").where == f"r.yaml:3: {key}"
+
+
+def test_splits_that_mean_something(folder: Path, load: Callable[..., Loaded]) -> None:
+    Path("set").mkdir()
+    sources = (
+        "[{path: org/a, split: x, subset: y}, {path: 'builtin:chat', split: heldout}, "
+        "{path: a.jsonl, split: train}, {path: set, split: train}]"
+    )
+    assert len(load(f"model: {{path: org/model}}\ndata: {{train: {sources}}}").recipe.data.train) == 4
+
+
+def test_a_local_model_has_no_revision(refused: Callable[..., SftError]) -> None:
+    assert refused("model: {path: ./m, revision: main}\ndata: {train: org/a}").where == "r.yaml:1: model.revision"
+
+
+def test_ranks_without_sharding() -> None:
+    assert ranks_without_sharding("none", 2) is not None
+    assert ranks_without_sharding("none", 1) is None
+    assert ranks_without_sharding("fsdp2", 8) is None

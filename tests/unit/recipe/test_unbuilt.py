@@ -1,0 +1,115 @@
+"""What this version does not do yet is refused, and says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sft_cli.errors import KernelError, SftError
+from sft_cli.recipe.keys import keys
+from sft_cli.recipe.load import Loaded
+from sft_cli.recipe.unbuilt import KERNELS, KEYS
+
+BASE = "model: {path: org/model}\ndata: {train: org/data}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("kernels: {linear_attention: fla}", "kernels.linear_attention"),
+        ("kernels: {linear_attention: flash_qla}", "kernels.linear_attention"),
+        ("kernels: {conv: causal_conv1d}", "kernels.conv"),
+        ("kernels: {attention: varlen}", "kernels.attention"),
+        ("kernels: {norm: liger}", "kernels.norm"),
+        ("kernels: {gated_norm: fla}", "kernels.gated_norm"),
+        ("kernels: {mlp: liger}", "kernels.mlp"),
+        ("kernels: {loss: liger}", "kernels.loss"),
+    ],
+)
+def test_kernels_end_with_4(refused: Callable[..., SftError], text: str, key: str) -> None:
+    error = refused(BASE + text)
+    assert isinstance(error, KernelError)
+    assert error.exit_code == 4
+    assert error.where == f"r.yaml:3: {key}"
+    assert "not built yet in this version" in error.what
+    assert "`auto`" in (error.fix or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("kernels: {compile: true}", "kernels.compile"),
+        ("kernels: {float8: rowwise}", "kernels.float8"),
+        ("kernels: {hub: true}", "kernels.hub"),
+        ("sharding: {replicas: 2}", "sharding.replicas"),
+        ("sharding: {prefetch: 0}", "sharding.prefetch"),
+        ("sharding: {buffers: preallocated}", "sharding.buffers"),
+        ("sharding: {defer_reduce: true}", "sharding.defer_reduce"),
+        ("sharding: {cpu_offload: true}", "sharding.cpu_offload"),
+        ("sharding: {activation_checkpointing: {mode: selective}}", "sharding.activation_checkpointing.mode"),
+        ("sharding: {activation_checkpointing: {layers: auto}}", "sharding.activation_checkpointing.layers"),
+        ("sharding: {activation_checkpointing: {offload: true}}", "sharding.activation_checkpointing.offload"),
+        ("optimizer: {name: adamw_8bit}", "optimizer.name"),
+        ("optimizer: {stochastic_rounding: true}", "optimizer.stochastic_rounding"),
+        ("optimizer: {in_backward: true}\ntrain: {max_grad_norm: null}", "optimizer.in_backward"),
+        ("telemetry: {trackers: [wandb, mlflow]}", "telemetry.trackers"),
+        ("launch: {nodes: 2, rendezvous: 'a:1'}", "launch.nodes"),
+        ("launch: {rendezvous: 'a:1'}", "launch.rendezvous"),
+        ("launch: {max_restarts: 1}", "launch.max_restarts"),
+    ],
+)
+def test_keys_end_with_2(refused: Callable[..., SftError], text: str, key: str) -> None:
+    error = refused(BASE + text)
+    assert error.exit_code == 2
+    assert f"{key}" in str(error)
+    assert "not built yet in this version" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("model: {path: org/m, master_dtype: bfloat16}\ndata: {train: org/a}", "model.master_dtype"),
+        ("model: {path: org/m, trust_remote_code: true}\ndata: {train: org/a}", "model.trust_remote_code"),
+        ("model: {path: org/m}\ndata: {train: org/a, streaming: true}", "data.streaming"),
+        ("model: {path: org/m}\ndata: {train: [org/a, {path: org/b, format: alpaca}]}", "data.train.1.format"),
+        (
+            "model: {path: org/m}\ndata: {train: org/a, eval: {path: org/b, format: prompt_completion}}",
+            "data.eval.0.format",
+        ),
+        ("model: {path: org/m}\ndata: {train: org/a, eval: org/b}\nevaluate: {keep_best: true}", "evaluate.keep_best"),
+        ("model: {path: org/m}\ndata: {train: org/a, eval: org/b}\nevaluate: {patience: 1}", "evaluate.patience"),
+    ],
+)
+def test_keys_of_model_and_data(refused: Callable[..., SftError], text: str, key: str) -> None:
+    error = refused(text)
+    assert error.exit_code == 2
+    assert (error.where or "").endswith(key)
+    assert "not built yet" in error.what
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kernels: {linear_attention: torch, conv: torch, attention: sdpa, norm: torch, gated_norm: torch, mlp: torch}",
+        "kernels: {loss: chunked}",
+        "kernels: {loss: torch, strict: false}",
+        "sharding: {activation_checkpointing: {layers: 2}}",
+        "sharding: {activation_checkpointing: {layers: 0, mode: none}}",
+        "sharding: {reshard_after_forward: 2, reduce_dtype: bfloat16}",
+        "batching: {mode: padding, order: length_grouped}",
+    ],
+)
+def test_what_is_built_passes(load: Callable[..., Loaded], text: str) -> None:
+    load(BASE + text)
+
+
+def test_all_that_is_missing_is_told_at_once(refused: Callable[..., SftError]) -> None:
+    error = refused(BASE + "kernels: {compile: true}\nsharding: {prefetch: 2}\n")
+    assert "2 things to correct" in error.what
+
+
+def test_every_line_of_the_table_is_a_key_whose_default_is_built() -> None:
+    for entry in (*KEYS, *KERNELS):
+        key = keys()[tuple(part for part in entry.key.split(".") if part != "*")]
+        assert entry.is_built(key.field.get_default()), entry.key
