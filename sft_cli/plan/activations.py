@@ -1,0 +1,61 @@
+"""Bytes that one layer keeps for backward, for each token: what the torch references save, tensor by tensor.
+
+The counts follow transformers' modules for projections, norms and MLP, and `kernels/reference.py` for the hybrid
+layers; a test compares them with what autograd really saves. Views, tiny tensors and the allocator's rounding are
+left out.
+"""
+
+from __future__ import annotations
+
+from sft_cli.plan.architecture import Architecture, DeltaNet
+from sft_cli.plan.flops import DELTA_RULE_CHUNK_TOKENS
+
+FLOAT32_BYTES = 4
+
+
+def layer_bytes_per_token(shape: Architecture, linear: bool, compute_bytes: int) -> float:
+    """Bytes a token that one layer without activation checkpointing keeps: norms, attention or delta net, MLP.
+
+    Args:
+        shape: the model.
+        linear: a Gated DeltaNet layer, or else softmax attention.
+        compute_bytes: size of an element of the compute dtype.
+    """
+    # Each norm: its input and the normalised value in float32, its output.
+    norms = 2 * shape.hidden_size * (2 * FLOAT32_BYTES + compute_bytes)
+    # gate, up, silu(gate) and the product that the down projection multiplies.
+    mlp = 4 * shape.intermediate_size * compute_bytes
+    if linear:
+        assert shape.delta_net is not None, "a linear-attention layer without its shape"
+        return norms + mlp + _delta_net_bytes(shape.delta_net, compute_bytes)
+    return norms + mlp + _attention_bytes(shape, compute_bytes)
+
+
+def backward_bytes_per_token(shape: Architecture, compute_bytes: int) -> float:
+    """Bytes a token of gradients in flight at the widest point of a layer: gate, up and the residual."""
+    return (2 * shape.intermediate_size + shape.hidden_size) * compute_bytes
+
+
+def _attention_bytes(shape: Architecture, compute_bytes: int) -> float:
+    query, key_value = shape.query_dim, shape.key_value_dim
+    # Rotated query and key, value, output as attention lays it out and as the projection reads it.
+    elements = 3 * query + 2 * key_value
+    if shape.gated_attention:
+        # The gate's sigmoid and the gated output.
+        elements += 2 * query
+    head_norms = (query + key_value) * 2 * FLOAT32_BYTES if shape.head_norms else 0
+    return elements * compute_bytes + head_norms
+
+
+def _delta_net_bytes(delta: DeltaNet, compute_bytes: int) -> float:
+    # The projection, for each further tap a shifted and a masked copy, the sum before SiLU.
+    convolution = 2 * delta.conv_kernel * delta.conv_dim * compute_bytes
+    # The delta rule in float32, with keys and queries repeated for each value head. Keys: q, k, beta k, right side,
+    # solution, and three slices in the scan; values: v, right side, solution, one slice. Five C x C matrices.
+    keys = delta.value_heads * delta.key_head_dim
+    squares = delta.value_heads * DELTA_RULE_CHUNK_TOKENS
+    states = keys * delta.value_head_dim / DELTA_RULE_CHUNK_TOKENS
+    rule = (2 * delta.key_dim + 8 * keys + 4 * delta.value_dim + 5 * squares + 3 * states) * FLOAT32_BYTES
+    # Gated norm: input, normalised value and SiLU of the gate in float32; delta rule's output, gate, own output.
+    gated_norm = delta.value_dim * (3 * FLOAT32_BYTES + 3 * compute_bytes)
+    return convolution + rule + gated_norm

@@ -1,0 +1,66 @@
+"""Model FLOPs of a token: what forward and backward must compute, recomputation not counted (the numerator of MFU)."""
+
+from __future__ import annotations
+
+from sft_cli.plan.architecture import Architecture, DeltaNet
+from sft_cli.plan.parameters import count_parameters
+
+BACKWARD_AND_FORWARD = 3
+"""Backward makes two products, input and weight gradients, for each of forward (Kaplan et al. 2020, section 2.1)."""
+
+DELTA_RULE_CHUNK_TOKENS = 64
+"""Tokens of a chunk in every published kernel of the gated delta rule, and in ours."""
+
+
+def flops_per_token(shape: Architecture, row_tokens: float) -> float:
+    """Floating-point operations of forward and backward for one token, a multiply-add counted as two.
+
+        6 * (weights of linear layers and output projection)
+        + 3 * sum over softmax layers of attention_flops
+        + 3 * sum over Gated DeltaNet layers of (delta_rule_flops + convolution_flops)
+
+    The first two terms are PaLM's appendix B (Chowdhery et al. 2022, arXiv:2204.02311), with the attention term
+    halved because it is causal. Embedding lookup, norms, activations and the optimizer are left out, as there.
+
+    Args:
+        shape: the model.
+        row_tokens: length of the row that a token stands in; it attends to half of it on average. Where lengths
+            differ, the mean over tokens: sum of squared lengths over sum of lengths.
+    """
+    softmax_layers = shape.linear_attention.count(False)
+    mixing = softmax_layers * attention_flops(shape, row_tokens)
+    if shape.delta_net is not None:
+        delta_layers = shape.linear_attention.count(True)
+        mixing += delta_layers * (delta_rule_flops(shape.delta_net) + convolution_flops(shape.delta_net))
+    return BACKWARD_AND_FORWARD * (2 * count_parameters(shape).matmul + mixing)
+
+
+def attention_flops(shape: Architecture, row_tokens: float) -> float:
+    """Forward FLOPs of scores and weighted values of one token in one layer, without projections.
+
+    PaLM counts 4 * heads * head_dim * T (2 for Q K^T, 2 for the product with V); a causal token sees T / 2.
+    """
+    return 4 * shape.query_dim * row_tokens / 2
+
+
+def delta_rule_flops(delta: DeltaNet) -> float:
+    """Forward FLOPs of the gated delta rule of one token in one layer, without projections.
+
+    The chunked WY form (Yang, Kautz, Hatamizadeh 2024, arXiv:2412.06464, section 3.3). Per value head and chunk of
+    C tokens, with key dim K and value dim V:
+
+        2 C^2 K        K K^T, the triangular system
+        C^2 (K + V)    its solution for the corrected keys and values (n^2 operations a right-hand side)
+        2 C^2 K        Q K^T
+        2 C^2 V        its product with the new values
+        6 C K V        old keys times state, queries times state, the state's update
+
+    so C (5 K + 3 V) + 6 K V a token.
+    """
+    chunk, key, value = DELTA_RULE_CHUNK_TOKENS, delta.key_head_dim, delta.value_head_dim
+    return delta.value_heads * (chunk * (5 * key + 3 * value) + 6 * key * value)
+
+
+def convolution_flops(delta: DeltaNet) -> float:
+    """Forward FLOPs of the depthwise convolution of one token in one layer: one multiply-add a tap and channel."""
+    return 2 * delta.conv_kernel * delta.conv_dim

@@ -1,0 +1,78 @@
+"""What this machine can train on: its visible GPUs and CPU cores, found without torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sft_cli.plan.gpus import find_gpu
+from sft_cli.plan.nvml import Device, list_devices
+
+
+@dataclass(frozen=True)
+class Hardware:
+    gpus: int
+    """Visible GPUs of this machine."""
+    gpu_name: str | None
+    gpu_memory_gib: float | None
+    """Of the smallest visible GPU, or of the named one."""
+    cpu_cores: int
+    """Cores that this process may use."""
+    named: bool = False
+    """The GPU was named with `--gpu`: plan for it, whether or not this machine has one."""
+
+
+def find_hardware(gpu: str | None = None) -> Hardware:
+    """The machine's visible GPUs and CPU cores; `gpu` (`h200`) puts a GPU from the table in their place.
+
+    Raises:
+        UsageError: a name that the table lacks.
+    """
+    # Only asked for where the variable names slices: the driver lists whole GPUs.
+    setting = os.environ.get("CUDA_VISIBLE_DEVICES")
+    mig_uuids = [entry for entry in (setting or "").split(",") if entry.startswith("MIG-")]
+    devices = visible(list_devices(mig_uuids), setting)
+    cores = _cpu_cores()
+    if gpu is not None:
+        named = find_gpu(gpu)
+        return Hardware(len(devices), named.name, named.memory_gib, cores, named=True)
+    if not devices:
+        return Hardware(0, None, None, cores)
+    smallest = min(devices, key=lambda device: device.memory_gib)
+    return Hardware(len(devices), smallest.name, smallest.memory_gib, cores)
+
+
+def visible(devices: Sequence[Device], setting: str | None) -> list[Device]:
+    """The devices that CUDA_VISIBLE_DEVICES leaves, in its order.
+
+    As the CUDA Programming Guide describes the variable: entries are indices or the beginnings of UUIDs; the first
+    entry that names no device ends the list; a device named twice leaves none. Indices count in PCI order here,
+    which differs from CUDA's default where GPUs of several kinds are mixed.
+
+    Args:
+        devices: all devices of the machine.
+        setting: the variable's value; None where it isn't set.
+    """
+    whole = [device for device in devices if not device.uuid.startswith("MIG-")]
+    if setting is None:
+        return whole
+    chosen: list[Device] = []
+    for entry in (entry.strip() for entry in setting.split(",")):
+        if entry.isdecimal():
+            matches = whole[int(entry) : int(entry) + 1]
+        else:
+            matches = [device for device in devices if entry and device.uuid.startswith(entry)]
+        if len(matches) != 1:
+            break
+        if matches[0] in chosen:
+            return []
+        chosen += matches
+    return chosen
+
+
+def _cpu_cores() -> int:
+    # Containers and batch systems narrow the affinity; macOS has none.
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

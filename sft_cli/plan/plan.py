@@ -1,0 +1,98 @@
+"""The plan: a recipe with no `auto` left, the facts it was resolved against, and what it will cost.
+
+A worker sees this and nothing else. `plan.json` in the run folder is one of these.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from sft_cli.recipe.schema import Recipe
+
+
+class Fact(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Choice(Fact):
+    """One key of the recipe that was `auto` (or rounded, or left to a default), what it became and why."""
+
+    key: str
+    value: Any
+    because: str
+
+
+class World(Fact):
+    """The processes of a run and what each runs on."""
+
+    ranks: int
+    """Processes over all nodes."""
+    nodes: int = 1
+    device: Literal["cpu", "cuda"]
+    gpu_name: str | None = None
+    gpu_memory_gib: float | None = None
+
+    @property
+    def ranks_per_node(self) -> int:
+        return self.ranks // self.nodes
+
+
+class ModelFacts(Fact):
+    """What is known of the model before any weight is read."""
+
+    folder: str | None
+    """Local folder with config.json (and weights, unless they are random); None for a hub model not downloaded."""
+    weights: Literal["pretrained", "random"]
+    family: str
+    """`qwen3_5`, `llama`, `qwen3`: the file in `model/families/` that knows this architecture."""
+    config: dict[str, Any]
+    """config.json as read."""
+    parameters: int
+    """Trained parameters; tied embeddings counted once."""
+    because: str = ""
+    """Where the config came from, for the plan's choices."""
+
+
+class MemoryGib(Fact):
+    """Estimated peak memory of one GPU by what it is spent on, in GiB."""
+
+    parameters: float
+    gradients: float
+    optimizer: float
+    activations: float
+    logits: float
+    buffers: float
+    total: float
+
+
+class Plan(Fact):
+    recipe: Recipe
+    """Absolute paths, no `auto` left."""
+    choices: tuple[Choice, ...]
+    world: World
+    model: ModelFacts
+    tokenizer_folder: str | None
+    memory_gib: MemoryGib
+    gpu_memory_gib: float | None
+    fits: bool | None
+    """Whether `memory_gib.total` is under `gpu_memory_gib`; None without a GPU."""
+    steps: int | None = None
+    """Optimizer steps of the whole run; None where the data is not at hand."""
+    steps_because: str | None = None
+    """Why `steps` is None."""
+    tokens_per_step: int
+    """Slots of one optimizer step over all GPUs, rounded up to whole rounds of micro-batches."""
+    micro_batches_per_step: int
+    """Over all ranks. With padding a bound: a micro-batch is at most `batching.tokens` slots."""
+    flops_per_token: float
+    """Floating-point operations of forward and backward for one token, recomputation not counted."""
+
+    def write(self, path: Path) -> None:
+        path.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> Plan:
+        return cls.model_validate_json(path.read_text(encoding="utf-8"))

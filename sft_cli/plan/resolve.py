@@ -1,0 +1,183 @@
+"""Recipe and facts to Plan: every `auto` becomes a value with its reason. Pure: it reads no file and asks no device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sft_cli.errors import RecipeError
+from sft_cli.plan.architecture import read_architecture
+from sft_cli.plan.flops import flops_per_token
+from sft_cli.plan.hardware import Hardware
+from sft_cli.plan.kernels import choose_kernels
+from sft_cli.plan.memory import estimate_memory
+from sft_cli.plan.plan import Choice, ModelFacts, Plan
+from sft_cli.plan.processes import choose_world
+from sft_cli.recipe.places import Places
+from sft_cli.recipe.problems import raise_for
+from sft_cli.recipe.rules import ranks_without_sharding
+from sft_cli.recipe.schema import Recipe
+
+
+def resolve(
+    recipe: Recipe,
+    hardware: Hardware,
+    model: ModelFacts,
+    tokenizer_folder: str | None,
+    ranks: int | None = None,
+    places: Places | None = None,
+) -> Plan:
+    """The plan of a run; `steps` stays unknown until the data is read (`with_steps`).
+
+    Args:
+        recipe: checked, with absolute paths.
+        hardware: this machine, or the GPU named with `--gpu`.
+        model: see `find_model`.
+        tokenizer_folder: see `find_tokenizer`; None where it isn't at hand.
+        ranks: processes over all nodes where a launcher has started them already.
+        places: where the recipe's keys stand, for errors.
+
+    Raises:
+        UsageError: more processes than visible GPUs.
+        RecipeError: `sharding.backend: none` with more than one rank.
+    """
+    places = places or Places("the recipe", {})
+    shape = read_architecture(model.config)
+    world, world_choices = choose_world(recipe.launch, hardware, ranks, places)
+    contradiction = ranks_without_sharding(recipe.sharding.backend, world.ranks)
+    raise_for([contradiction] if contradiction else [], places, RecipeError)
+    kernels, kernel_choices = choose_kernels(recipe.kernels, shape)
+    max_length = recipe.data.max_length or recipe.batching.tokens
+    micro_batches = _micro_batches_per_step(recipe, world.ranks)
+    resolved = recipe.model_copy(
+        update={
+            "model": recipe.model.model_copy(update={"weights": model.weights}),
+            "data": recipe.data.model_copy(update={"max_length": max_length}),
+            "launch": recipe.launch.model_copy(update={"gpus": world.ranks_per_node}),
+            "kernels": kernels,
+        }
+    )
+    memory_gib = estimate_memory(resolved, shape, ranks=world.ranks, device=world.device)
+    flops = flops_per_token(shape, max_length)
+    return Plan(
+        recipe=resolved,
+        choices=(
+            *_model_choices(recipe, model),
+            *world_choices,
+            *_data_choices(recipe, max_length),
+            *kernel_choices,
+            *_step_choices(recipe, micro_batches, world.ranks),
+            _flops_choice(flops, f"rows of data.max_length, {max_length:,} tokens: an upper bound until data is read"),
+        ),
+        world=world,
+        model=model,
+        tokenizer_folder=tokenizer_folder,
+        memory_gib=memory_gib,
+        gpu_memory_gib=world.gpu_memory_gib,
+        fits=memory_gib.total < world.gpu_memory_gib if world.gpu_memory_gib is not None else None,
+        steps_because="the data has not been read",
+        tokens_per_step=micro_batches * recipe.batching.tokens,
+        micro_batches_per_step=micro_batches,
+        flops_per_token=flops,
+    )
+
+
+def with_steps(plan: Plan, steps: int, row_tokens: float | None = None) -> Plan:
+    """The plan once the data is read: its number of steps, warm-up in whole steps, FLOPs for its rows.
+
+    Args:
+        steps: optimizer steps of the whole run.
+        row_tokens: mean row length over tokens (sum of squared lengths over sum of lengths); None leaves
+            `flops_per_token` as it is.
+    """
+    schedule = plan.recipe.schedule
+    choices = list(plan.choices)
+    # From 1 on, warm-up is a number of steps already; a fraction that rounds to 0 steps is no warm-up.
+    warmup = schedule.warmup if schedule.warmup >= 1 else float(round(schedule.warmup * steps))
+    if warmup != schedule.warmup:
+        because = f"{schedule.warmup:g} of {steps:,} steps"
+        choices.append(Choice(key="schedule.warmup", value=int(warmup), because=because))
+    update: dict[str, Any] = {
+        "recipe": plan.recipe.model_copy(update={"schedule": schedule.model_copy(update={"warmup": warmup})}),
+        "steps": steps,
+        "steps_because": None,
+    }
+    if row_tokens is not None:
+        flops = flops_per_token(read_architecture(plan.model.config), row_tokens)
+        choices = [choice for choice in choices if choice.key != "flops_per_token"]
+        choices.append(_flops_choice(flops, f"rows of {row_tokens:,.0f} tokens, the data's mean over tokens"))
+        update["flops_per_token"] = flops
+    return plan.model_copy(update={**update, "choices": tuple(choices)})
+
+
+def require_supported_device(plan: Plan) -> None:
+    """RecipeError for a plan that would train on a GPU: this version trains on CPUs only."""
+    if plan.world.device == "cuda":
+        raise RecipeError(
+            "training on a GPU is not built yet in this version",
+            where="launch.gpus",
+            fix="Hide the GPUs to train on the CPU: CUDA_VISIBLE_DEVICES= sftune train ...",
+        )
+
+
+def plan_json(plan: Plan) -> dict[str, Any]:
+    """What `sftune plan --json` prints: memory in GiB a GPU, the rest as in `Plan`.
+
+    Where the number of steps isn't known, the reason is the last of the choices.
+    """
+    if plan.steps is None:
+        unknown = Choice(key="steps", value=None, because=plan.steps_because or "unknown")
+        plan = plan.model_copy(update={"choices": (*plan.choices, unknown)})
+    return plan.model_dump(
+        mode="json",
+        include={
+            "choices",
+            "memory_gib",
+            "gpu_memory_gib",
+            "fits",
+            "steps",
+            "tokens_per_step",
+            "micro_batches_per_step",
+            "flops_per_token",
+        },
+    )
+
+
+def _micro_batches_per_step(recipe: Recipe, ranks: int) -> int:
+    """Over all ranks: whole rounds, a round being one micro-batch on every rank."""
+    round_tokens = recipe.batching.tokens * ranks
+    return -(-recipe.train.tokens_per_step // round_tokens) * ranks
+
+
+def _model_choices(recipe: Recipe, model: ModelFacts) -> list[Choice]:
+    choices = [Choice(key="model.path", value=recipe.model.path, because=model.because)]
+    if model.weights != recipe.model.weights:
+        choices.append(
+            Choice(key="model.weights", value=model.weights, because="builtin models have no weights to download")
+        )
+    return choices
+
+
+def _data_choices(recipe: Recipe, max_length: int) -> list[Choice]:
+    choices = [
+        Choice(key=f"data.{part}.{index}.format", value="auto", because="the rows decide when they are read")
+        for part, sources in (("train", recipe.data.train), ("eval", recipe.data.eval))
+        for index, source in enumerate(sources)
+        if source.format == "auto"
+    ]
+    if recipe.data.max_length is None:
+        because = "batching.tokens, the longest that fits"
+        choices.append(Choice(key="data.max_length", value=max_length, because=because))
+    return choices
+
+
+def _step_choices(recipe: Recipe, micro_batches: int, ranks: int) -> list[Choice]:
+    tokens = micro_batches * recipe.batching.tokens
+    if tokens == recipe.train.tokens_per_step:
+        return []
+    rounds = micro_batches // ranks
+    because = f"{recipe.train.tokens_per_step:,} rounded up to {rounds} x {recipe.batching.tokens:,} on {ranks} ranks"
+    return [Choice(key="train.tokens_per_step", value=tokens, because=because)]
+
+
+def _flops_choice(flops: float, because: str) -> Choice:
+    return Choice(key="flops_per_token", value=flops, because=because)

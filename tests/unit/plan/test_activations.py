@@ -1,0 +1,57 @@
+"""The estimate against what autograd really saves in one layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from sft_cli.kernels import attention, linear_attention
+from sft_cli.model.build import build_skeleton
+from sft_cli.plan.activations import layer_bytes_per_token
+from sft_cli.plan.architecture import read_architecture
+from sft_cli.plan.shapes import read_shape
+
+TOKENS = 256
+HYBRID = {
+    **read_shape("tiny-hybrid"),
+    "hidden_size": 320,
+    "intermediate_size": 1152,
+    "num_attention_heads": 8,
+    "head_dim": 64,
+    "linear_num_value_heads": 8,
+}
+LLAMA = {
+    **read_shape("tiny-hybrid"),
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+}
+
+
+def saved_bytes_per_token(config: dict[str, Any], layer: int, dtype: torch.dtype) -> float:
+    model = build_skeleton(config, dtype).to_empty(device="cpu")
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.02)
+    attention.install(model.config, attention="sdpa")
+    blocks = [block.linear_attn for block in model.model.layers if hasattr(block, "linear_attn")]
+    linear_attention.install(blocks, linear_attention="torch", conv="torch")
+    weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept: list[torch.Tensor] = []
+    hidden = torch.randn(1, TOKENS, config["hidden_size"], dtype=dtype, requires_grad=True)
+    positions = torch.arange(TOKENS)[None]
+    rotary = model.model.rotary_emb(hidden, positions)
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
+        out = model.model.layers[layer](hidden, position_embeddings=rotary, attention_mask=None, position_ids=positions)
+    assert out.requires_grad
+    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in kept}
+    return sum(size for pointer, size in storages.items() if pointer not in weights) / TOKENS
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("config", "layer"), [(HYBRID, 0), (HYBRID, 3), (LLAMA, 0)], ids=["delta", "gated", "llama"])
+def test_a_layer_saves_what_is_estimated(config: dict[str, Any], layer: int, dtype: torch.dtype) -> None:
+    shape = read_architecture(config)
+    estimate = layer_bytes_per_token(shape, shape.linear_attention[layer], dtype.itemsize)
+    assert estimate == pytest.approx(saved_bytes_per_token(config, layer, dtype), rel=0.1)

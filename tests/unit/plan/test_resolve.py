@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sft_cli.errors import RecipeError
+from sft_cli.plan.flops import flops_per_token
+from sft_cli.plan.hardware import Hardware
+from sft_cli.plan.model_facts import find_model
+from sft_cli.plan.plan import Plan
+from sft_cli.plan.resolve import plan_json, require_supported_device, resolve, with_steps
+from sft_cli.plan.shapes import names
+from sft_cli.recipe.places import Place, Places
+from sft_cli.recipe.schema import Recipe
+
+MakePlan = Callable[..., Plan]
+H200 = Hardware(8, "NVIDIA H200", 140.4, 16)
+
+
+def autos(value: Any, key: str = "") -> list[str]:
+    """Dotted keys whose value is `auto`."""
+    if isinstance(value, dict):
+        return [found for name, item in value.items() for found in autos(item, f"{key}.{name}" if key else name)]
+    if isinstance(value, list | tuple):
+        return [found for index, item in enumerate(value) for found in autos(item, f"{key}.{index}")]
+    return [key] if value == "auto" else []
+
+
+@pytest.mark.parametrize("name", names())
+def test_no_auto_is_left_but_the_formats_that_rows_decide(make_plan: MakePlan, name: str) -> None:
+    plan = make_plan(model={"path": f"builtin:{name}"})
+    assert autos(plan.recipe.model_dump()) == ["data.train.0.format"]
+
+
+def test_every_auto_of_the_recipe_has_a_choice_with_a_reason(make_recipe: Callable[..., Recipe]) -> None:
+    recipe = make_recipe()
+    plan = resolve(recipe, Hardware(0, None, None, 2), find_model(recipe.model), None)
+    assert set(autos(recipe.model_dump())) <= {choice.key for choice in plan.choices}
+    assert all(choice.because for choice in plan.choices)
+
+
+def test_a_choice_is_what_the_resolved_recipe_holds(make_plan: MakePlan) -> None:
+    plan = with_steps(make_plan(train={"tokens_per_step": 1000}, launch={"gpus": 2}), 50)
+    values = plan.recipe.model_dump()
+    for choice in plan.choices:
+        if choice.key in ("train.tokens_per_step", "flops_per_token"):
+            continue
+        value: Any = values
+        for part in choice.key.split("."):
+            value = value[int(part)] if part.isdecimal() else value[part]
+        assert value == choice.value, choice.key
+
+
+def test_a_plan_survives_its_file(make_plan: MakePlan, tmp_path: Path) -> None:
+    plan = with_steps(make_plan(hardware=H200, data={"train": "a.jsonl", "eval": ["b.jsonl", "c.jsonl"]}), 12)
+    plan.write(tmp_path / "plan.json")
+    assert Plan.read(tmp_path / "plan.json") == plan
+
+
+@given(tokens=st.integers(2, 9000), per_step=st.integers(1, 300_000), ranks=st.integers(1, 9))
+def test_a_step_is_the_fewest_whole_rounds_that_reach_it(tokens: int, per_step: int, ranks: int) -> None:
+    recipe = Recipe(
+        model={"path": "builtin:tiny-hybrid"},
+        data={"train": "builtin:chat"},
+        batching={"tokens": tokens},
+        train={"tokens_per_step": per_step},
+    )
+    plan = resolve(recipe, Hardware(0, None, None, 2), find_model(recipe.model), None, ranks)
+    assert plan.micro_batches_per_step % ranks == 0
+    assert plan.tokens_per_step == plan.micro_batches_per_step * tokens
+    assert plan.tokens_per_step - ranks * tokens < per_step <= plan.tokens_per_step
+
+
+def test_max_length_is_the_micro_batch_where_none_is_given(make_plan: MakePlan) -> None:
+    assert make_plan(batching={"tokens": 512}).recipe.data.max_length == 512
+    given_length = make_plan(batching={"tokens": 512}, data={"train": "builtin:chat", "max_length": 100})
+    assert given_length.recipe.data.max_length == 100
+
+
+def test_builtin_weights_are_random_and_the_plan_says_so(make_plan: MakePlan) -> None:
+    plan = make_plan()
+    assert plan.recipe.model.weights == "random"
+    assert {choice.key: choice.value for choice in plan.choices}["model.weights"] == "random"
+    asked = make_plan(model={"path": "builtin:tiny-hybrid", "weights": "random"})
+    assert "model.weights" not in [choice.key for choice in asked.choices]
+
+
+def test_more_ranks_without_sharding_are_refused_at_the_line(make_recipe: Callable[..., Recipe]) -> None:
+    recipe = make_recipe(sharding={"backend": "none"})
+    places = Places("recipe.yaml", {("sharding", "backend"): Place("recipe.yaml", 9, 0)})
+    model = find_model(recipe.model)
+    assert resolve(recipe, Hardware(0, None, None, 2), model, None, 1, places).world.ranks == 1
+    with pytest.raises(RecipeError) as caught:
+        resolve(recipe, H200, model, None, None, places)
+    assert caught.value.where == "recipe.yaml:9: sharding.backend"
+    assert caught.value.exit_code == 2
+
+
+def test_whether_it_fits(make_plan: MakePlan) -> None:
+    model = {"path": "builtin:qwen3.8-27b"}
+    assert make_plan(model=model).fits is None
+    assert make_plan(hardware=H200, model=model).fits is True
+    one = make_plan(hardware=Hardware(0, "NVIDIA H200", 140.4, 2, named=True), model=model)
+    assert (one.world.ranks, one.fits, one.gpu_memory_gib) == (1, False, 140.4)
+
+
+def test_json_has_the_keys_of_the_interface(make_plan: MakePlan) -> None:
+    document = plan_json(make_plan())
+    assert set(document) == {
+        "choices",
+        "memory_gib",
+        "gpu_memory_gib",
+        "fits",
+        "steps",
+        "tokens_per_step",
+        "micro_batches_per_step",
+        "flops_per_token",
+    }
+    parts = {"parameters", "gradients", "optimizer", "activations", "logits", "buffers", "total"}
+    assert set(document["memory_gib"]) == parts
+    assert all(set(choice) == {"key", "value", "because"} for choice in document["choices"])
+    assert document["steps"] is None
+    assert document["choices"][-1] == {"key": "steps", "value": None, "because": "the data has not been read"}
+    assert document["gpu_memory_gib"] is document["fits"] is None
+
+
+def test_json_with_known_steps_needs_no_reason(make_plan: MakePlan) -> None:
+    document = plan_json(with_steps(make_plan(), 70))
+    assert document["steps"] == 70
+    assert "steps" not in [choice["key"] for choice in document["choices"]]
+
+
+@pytest.mark.parametrize(
+    ("warmup", "steps", "expected"), [(0.03, 100, 3), (0.03, 10, 0), (0.25, 10, 2), (0.0, 10, 0), (5, 10, 5)]
+)
+def test_warmup_becomes_whole_steps(make_plan: MakePlan, warmup: float, steps: int, expected: int) -> None:
+    plan = with_steps(make_plan(schedule={"warmup": float(warmup)}), steps)
+    assert (plan.steps, plan.steps_because) == (steps, None)
+    assert plan.recipe.schedule.warmup == expected
+    chosen = {choice.key: choice.value for choice in plan.choices}.get("schedule.warmup", warmup)
+    assert chosen == expected
+
+
+def test_flops_follow_the_rows_once_they_are_known(make_plan: MakePlan, shape_of: Callable[..., Any]) -> None:
+    plan = make_plan(batching={"tokens": 512})
+    shape = shape_of("tiny-hybrid")
+    assert plan.flops_per_token == flops_per_token(shape, 512)
+    assert with_steps(plan, 10).flops_per_token == plan.flops_per_token
+    known = with_steps(plan, 10, row_tokens=100.0)
+    assert known.flops_per_token == flops_per_token(shape, 100)
+    reasons = [choice.because for choice in known.choices if choice.key == "flops_per_token"]
+    assert len(reasons) == 1
+    assert "100 tokens" in reasons[0]
+
+
+def test_training_on_a_gpu_is_refused_and_planning_it_is_not(make_plan: MakePlan) -> None:
+    require_supported_device(make_plan())
+    with pytest.raises(RecipeError, match="GPU is not built yet"):
+        require_supported_device(make_plan(hardware=H200))
