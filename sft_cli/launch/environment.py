@@ -1,0 +1,60 @@
+"""The environment of the workers, set before torch starts."""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from sft_cli.plan.plan import World
+
+_PACKAGE_PARENT = Path(__file__).parents[2]
+
+
+def worker_environment(
+    world: World,
+    base: Mapping[str, str],
+    *,
+    ranks_here: int | None = None,
+    cpu_cores: int | None = None,
+    platform: str = sys.platform,
+) -> dict[str, str]:
+    """`base` and what a worker needs beside it. What the user has set is kept.
+
+    Args:
+        ranks_here: ranks on this machine; None: as many as on every node of `world`.
+        cpu_cores: cores that this machine's ranks share; None: those this process may use.
+        platform: as `sys.platform`.
+    """
+    cores = cpu_cores if cpu_cores is not None else usable_cores()
+    here = ranks_here if ranks_here is not None else world.ranks_per_node
+    wanted = {
+        # torchrun sets 1 where nothing is set, and lets several ranks on a CPU fight for all cores in torch's own.
+        "OMP_NUM_THREADS": str(max(1, cores // here)),
+        # The Rust tokenizers warn about every fork after first use, and thread themselves without being asked.
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONUNBUFFERED": "1",
+        # A file datasets.py in the working directory would otherwise be imported in place of the package.
+        "PYTHONSAFEPATH": "1",
+    }
+    if world.device == "cuda" and "PYTORCH_CUDA_ALLOC_CONF" not in base:
+        # Packs are of one size, but gathered layers and logits are not: segments that grow don't fragment.
+        wanted["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
+    if here == world.ranks:
+        # Else gloo looks up the host's name: slow or wrong without a resolver, and no business of one machine.
+        wanted["GLOO_SOCKET_IFNAME"] = "lo0" if platform == "darwin" else "lo"
+    return {**wanted, **base, "PYTHONPATH": _python_path(base)}
+
+
+def usable_cores() -> int:
+    """CPU cores that this process may run on: fewer than the machine's in a container or a Slurm job."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _python_path(base: Mapping[str, str]) -> str:
+    """Workers import the same sft_cli as this process, also from a checkout that is not installed."""
+    installed = {Path(folder) for folder in [*site.getsitepackages(), site.getusersitepackages()]}
+    ours = [] if _PACKAGE_PARENT in installed else [str(_PACKAGE_PARENT)]
+    return os.pathsep.join([*ours, *filter(None, [base.get("PYTHONPATH")])])

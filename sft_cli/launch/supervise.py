@@ -1,0 +1,236 @@
+"""The launcher's side of a run: starts the workers, passes stop signals on, and ends with one error or none.
+
+Who is whose child: launcher -> agent (torchrun) -> one worker a rank. Each dies when its parent does. The agent and
+the workers are in sessions of their own, so that Ctrl-C reaches the launcher alone, which passes it on in order.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+
+from sft_cli.errors import SftError
+from sft_cli.launch.control import ControlFolder
+from sft_cli.launch.environment import worker_environment
+from sft_cli.launch.failures import first_error, launcher_error, stopped_by, vanished_error
+from sft_cli.launch.log_files import STDOUT_FD
+from sft_cli.launch.stop import STOP_SIGNALS
+from sft_cli.launch.torchrun import agent_command, worker_arguments
+from sft_cli.plan.plan import World
+
+_POLL_SECONDS = 0.1
+_SAME_STOP_SECONDS = 0.3
+"""Signals closer together are one request that took two ways (a terminal and a wrapper that forwards it)."""
+_AFTER_FAILURE_SECONDS = 5.0
+"""How long the other ranks may go on when one has failed. They can't finish a step without it."""
+_AFTER_KILL_SECONDS = 5.0
+"""How long torchrun may take to notice that all workers are dead."""
+_SHOW_CURSOR = b"\x1b[?25h"
+
+
+def run_workers(
+    plan_path: Path,
+    world: World,
+    logs: Path,
+    *,
+    dry_run: bool = False,
+    module: str = "sft_cli.worker",
+    environ: Mapping[str, str] = os.environ,
+    stdout_fd: int = STDOUT_FD,
+    say: Callable[[str], None] | None = None,
+) -> int:
+    """Runs one worker a rank on this machine until all have ended. Call it in the main thread.
+
+    The first SIGINT or SIGTERM is passed on to the workers, which save a checkpoint and end; a second one kills them
+    all at once.
+
+    Args:
+        plan_path: the `plan.json` that every worker reads.
+        logs: one file a rank, and launcher.log for torchrun; created.
+        module: what a worker runs, as `python -m module`.
+        stdout_fd: where rank 0's progress goes.
+        say: shows the user a line; default: stderr.
+
+    Returns:
+        The command's exit code: 0 done, 130 or 143 stopped by SIGINT or SIGTERM after a checkpoint was written.
+
+    Raises:
+        SftError: of the class of the first failing rank's error, with its rank.
+    """
+    with tempfile.TemporaryDirectory(prefix="sftune-", ignore_cleanup_errors=True) as folder:
+        control = ControlFolder(Path(folder))
+        control.create()
+        logs.mkdir(parents=True, exist_ok=True)
+        arguments = worker_arguments(plan_path, control=control.path, logs=logs, dry_run=dry_run)
+        command = agent_command(
+            os.getpid(), control=control.path, ranks=world.ranks_per_node, module=module, arguments=arguments
+        )
+        with _StopSignals() as signals, (logs / "launcher.log").open("ab") as log:
+            agent = subprocess.Popen(
+                command,
+                env=worker_environment(world, environ),
+                stdin=stdout_fd,  # torchrun.TERMINAL_FD says why
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+            run = _Run(agent, control, signals, say or _say_on_stderr)
+            try:
+                run.wait()
+            finally:
+                run.kill()
+                if os.isatty(stdout_fd):
+                    os.write(stdout_fd, _SHOW_CURSOR)  # a live view that was killed leaves it hidden
+        return _exit_code(run, control, world, logs)
+
+
+def _exit_code(run: _Run, control: ControlFolder, world: World, logs: Path) -> int:
+    outcomes, failures = control.outcomes(), control.failures()
+    silent = {rank: code for rank, code in control.exits().items() if rank not in failures and rank not in outcomes}
+    first_signal = run.signals.first
+    if run.was_stopped_early:
+        return 128 + first_signal
+    if run.was_killed_by_user:
+        raise SftError(
+            f"killed by a second {signal.Signals(run.signals.last).name} while a checkpoint was being written",
+            fix="complete checkpoints of this run are kept; wait after the first signal to get one of the last step",
+        )
+    error = first_error(failures, silent, ranks=world.ranks, logs=logs)
+    if error is not None:
+        raise error
+    missing = [rank for rank in range(world.ranks) if rank not in outcomes]
+    if missing and run.agent.returncode != 0:
+        raise launcher_error(run.agent.returncode, logs=logs)
+    if missing:
+        raise vanished_error(missing, logs=logs)
+    stop = stopped_by(outcomes)
+    return 128 + (first_signal or stop) if stop else 0
+
+
+class _StopSignals:
+    """Counts SIGINT and SIGTERM while entered."""
+
+    def __init__(self) -> None:
+        self.first = 0
+        """Number of the first one; 0 while there is none."""
+        self.last = 0
+        self.is_urgent = False
+        """The user asked twice."""
+        self._first_at = 0.0
+
+    def __enter__(self) -> _StopSignals:
+        # Also where they were ignored, as in a script's background jobs: `kill -INT` must still save a checkpoint.
+        self._before = {number: signal.signal(number, self._count) for number in STOP_SIGNALS}
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _count(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        self.last = number
+        if not self.first:
+            self.first, self._first_at = number, now
+        elif now - self._first_at > _SAME_STOP_SECONDS:
+            self.is_urgent = True
+
+
+class _Run:
+    """One agent and its workers, from start to end."""
+
+    def __init__(
+        self,
+        agent: subprocess.Popen[bytes],
+        control: ControlFolder,
+        signals: _StopSignals,
+        say: Callable[[str], None],
+    ) -> None:
+        self.agent = agent
+        self.signals = signals
+        self.was_stopped_early = False
+        """Before any worker had started: there was nothing to save."""
+        self.was_killed_by_user = False
+        self._control = control
+        self._say = say
+        self._told: set[int] = set()
+        """Ranks that have been sent the stop signal."""
+        self._failed_at: float | None = None
+
+    def wait(self) -> None:
+        """Until the agent has ended, or everything was killed."""
+        while self.agent.poll() is None:
+            time.sleep(_POLL_SECONDS)
+            if self.signals.is_urgent:
+                self.was_killed_by_user = True
+                return
+            if self.signals.first:
+                self._pass_stop_on()
+                if self.was_stopped_early:
+                    return
+            self._end_hanging_ranks()
+            if self._failed_for() > _AFTER_FAILURE_SECONDS + _AFTER_KILL_SECONDS:
+                return
+
+    def kill(self) -> None:
+        """SIGKILL to whatever is left; after a normal end that is at most a child that a worker forgot."""
+        self._kill_workers()
+        if self.agent.poll() is None:
+            os.killpg(self.agent.pid, signal.SIGKILL)
+            self.agent.wait()
+
+    def _pass_stop_on(self) -> None:
+        pids = self._control.pids()
+        if not pids:
+            # Workers that are just starting find their parent gone and exit before they import torch.
+            self.was_stopped_early = True
+            return
+        if not self._told:
+            name = signal.Signals(self.signals.first).name
+            self._say(f"{name}: stopping after this step and saving; once more ends it at once, without saving")
+        for rank, pid in pids.items():
+            if rank not in self._told:
+                self._told.add(rank)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, self.signals.first)
+
+    def _end_hanging_ranks(self) -> None:
+        """A rank whose peer is gone can wait for it for minutes."""
+        if self._failed_at is None and (self._control.failures() or self._silent_deaths()):
+            self._failed_at = time.monotonic()
+        if self._failed_for() > _AFTER_FAILURE_SECONDS:
+            self._kill_workers()
+
+    def _failed_for(self) -> float:
+        """Seconds since a rank was found to have failed; 0 when none has."""
+        return 0.0 if self._failed_at is None else time.monotonic() - self._failed_at
+
+    def _silent_deaths(self) -> list[int]:
+        dead = [rank for rank, pid in self._control.pids().items() if not _is_running(pid)]
+        outcomes = self._control.outcomes()  # after the look at processes: an outcome is written before the end
+        return [rank for rank in dead if rank not in outcomes]
+
+    def _kill_workers(self) -> None:
+        for pid in self._control.pids().values():
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)  # torchrun makes each worker the head of a session
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _say_on_stderr(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
