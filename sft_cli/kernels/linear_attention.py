@@ -1,0 +1,65 @@
+"""The slots `linear_attention` and `conv`: the Gated DeltaNet block of Qwen3-Next and Qwen3.5.
+
+The block of transformers refuses packed samples where its kernels are missing, and chooses those kernels at import,
+for the whole process. So each block gets a forward of ours, which calls what the plan chose and hands it the
+segments. Unnecessary once transformers takes the kernels of a block as arguments (not so in 5.24).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sft_cli.kernels import reference
+
+LINEAR_ATTENTION: dict[str, Callable[..., Tensor]] = {"torch": reference.gated_delta_rule}
+CONV: dict[str, Callable[..., Tensor]] = {"torch": reference.causal_conv}
+
+
+def install(blocks: Iterable[nn.Module], *, linear_attention: str, conv: str) -> None:
+    """Puts the chosen kernels on each Gated DeltaNet block of a model, by replacing its forward."""
+    for block in blocks:
+        block.forward = partial(  # type: ignore[method-assign]
+            forward, block, delta_rule=LINEAR_ATTENTION[linear_attention], causal_conv=CONV[conv]
+        )
+
+
+def forward(
+    block: nn.Module,
+    hidden_states: Tensor,
+    *,
+    delta_rule: Callable[..., Tensor],
+    causal_conv: Callable[..., Tensor],
+    cu_seq_lens_q: Tensor | None = None,
+    **unused: object,
+) -> Tensor:
+    """One Gated DeltaNet block without a cache.
+
+    Args:
+        hidden_states: (B, T, hidden). Padding stands on the right, where a causal layer can't see it: no mask.
+        cu_seq_lens_q: int32 (segments + 1,) of a pack, else None.
+        unused: what transformers passes to every layer and this one has no use for.
+
+    Returns:
+        (B, T, hidden).
+    """
+    rows, length, _ = hidden_states.shape
+    mixed = causal_conv(
+        block.in_proj_qkv(hidden_states), block.conv1d.weight.squeeze(1), block.conv1d.bias, cu_seq_lens_q
+    )
+    query, key, value = mixed.split([block.key_dim, block.key_dim, block.value_dim], dim=-1)
+    log_decay = -block.A_log.float().exp() * F.softplus(block.in_proj_a(hidden_states).float() + block.dt_bias)
+    out = delta_rule(
+        query.unflatten(-1, (-1, block.head_k_dim)),
+        key.unflatten(-1, (-1, block.head_k_dim)),
+        value.unflatten(-1, (-1, block.head_v_dim)),
+        log_decay,
+        block.in_proj_b(hidden_states).sigmoid(),
+        cu_seq_lens_q,
+    )
+    gate = block.in_proj_z(hidden_states).view(-1, block.head_v_dim)
+    out = block.norm(out.reshape(-1, block.head_v_dim), gate)
+    return block.out_proj(out.view(rows, length, -1))

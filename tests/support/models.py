@@ -1,0 +1,91 @@
+"""Small models of every family, whole or spread over gloo ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+
+from sft_cli.kernels import attention, linear_attention
+from sft_cli.kernels.loss import LOSS
+from sft_cli.model.build import build
+from sft_cli.model.language_model import LanguageModel
+from sft_cli.model.weights import draw_weights, materialise
+from sft_cli.parallel.apply import parallelise
+from sft_cli.recipe.schema import ShardingSection
+
+WORDS = 256
+
+_SHARED: dict[str, Any] = {
+    "vocab_size": WORDS,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 4096,
+    "tie_word_embeddings": False,
+    # Larger than usual: with 0.02 a tiny model's logits are so flat that a leak would drown in rounding.
+    "initializer_range": 0.2,
+}
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    "qwen3_5": {
+        **_SHARED,
+        "model_type": "qwen3_5_text",
+        "num_hidden_layers": 4,
+        "layer_types": ["linear_attention"] * 3 + ["full_attention"],
+        "head_dim": 32,
+        "linear_conv_kernel_dim": 4,
+        "linear_key_head_dim": 16,
+        "linear_value_head_dim": 16,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 10000.0,
+            "partial_rotary_factor": 0.25,
+            "mrope_section": [2, 1, 1],
+            "mrope_interleaved": True,
+        },
+    },
+    "llama": {
+        **_SHARED,
+        "model_type": "llama",
+        "num_hidden_layers": 2,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+    },
+    "qwen3": {
+        **_SHARED,
+        "model_type": "qwen3",
+        "num_hidden_layers": 2,
+        "head_dim": 32,
+        "tie_word_embeddings": True,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+    },
+}
+
+
+def make_model(
+    family: str, *, loss: str = "chunked", mesh: DeviceMesh | None = None, checkpointing: str = "none", seed: int = 0
+) -> LanguageModel:
+    """A float32 model with random weights; sharded with FSDP2 where there is a mesh."""
+    config = CONFIGS[family]
+    model = build(config, family=family, dtype=torch.float32, loss=LOSS[loss])
+    attention.install(model.config, attention="sdpa")
+    linear_attention.install(model.delta_net_blocks, linear_attention="torch", conv="torch")
+    sharding = {"backend": "none" if mesh is None else "fsdp2", "activation_checkpointing": {"mode": checkpointing}}
+    parallelise(
+        model,
+        ShardingSection.model_validate(sharding),
+        blocks=model.blocks,
+        embedding=model.embedding,
+        head=model.head,
+        tied=model.tied,
+        mesh=mesh,  # type: ignore[arg-type]
+        compute_dtype=torch.float32,
+    )
+    materialise(model, config, torch.device("cpu"))
+    draw_weights(model, config, seed=seed)
+    return model

@@ -1,0 +1,30 @@
+"""Runs a function on gloo ranks of this machine."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as multiprocessing
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+
+def on_ranks(ranks: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """`function(mesh, *arguments)` on every rank; returns what each returned. It must be importable by name."""
+    with tempfile.TemporaryDirectory() as folder:
+        multiprocessing.spawn(_run, (ranks, folder, function, arguments), nprocs=ranks)
+        return [torch.load(Path(folder, f"{rank}.pt"), weights_only=False) for rank in range(ranks)]
+
+
+def _run(rank: int, ranks: int, folder: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
+    mesh: DeviceMesh = init_device_mesh("cpu", (ranks,), mesh_dim_names=("shard",))
+    torch.save(function(mesh, *arguments), Path(folder, f"{rank}.pt"))
+    dist.destroy_process_group()
