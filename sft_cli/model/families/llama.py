@@ -1,0 +1,7 @@
+"""Llama 2 and 3."""
+
+from __future__ import annotations
+
+from sft_cli.model.families.family import Family
+
+FAMILY = Family(model_type="llama")

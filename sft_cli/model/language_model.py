@@ -1,0 +1,96 @@
+"""The module that is trained: a decoder of transformers, then final norm, head and loss as one module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch import Tensor, nn
+
+LossFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(hidden (N, hidden), head weight (words, hidden), targets (N,)) -> summed loss; see `kernels/loss.py`."""
+
+
+class HeadAndLoss(nn.Module):
+    """Final norm, output projection and loss behind one forward.
+
+    One forward, because a sharded weight is whole only inside the forward of the module that owns it.
+    """
+
+    def __init__(self, norm: nn.Module, linear: nn.Linear, loss: LossFunction) -> None:
+        super().__init__()
+        self.norm = norm
+        self.linear = linear
+        self.loss = loss
+
+    def forward(self, hidden: Tensor, targets: Tensor | None) -> Tensor:
+        hidden = self.norm(hidden)
+        if targets is None:
+            return self.linear(hidden)
+        return self.loss(hidden.flatten(0, 1), self.linear.weight, targets.flatten())
+
+
+class LanguageModel(nn.Module):
+    """Args:
+    causal_lm: a `...ForCausalLM` of transformers with `model.embed_tokens`, `model.layers`, `model.norm`, `lm_head`.
+    delta_net: attribute of a layer that holds its Gated DeltaNet block, or None.
+    loss: see `LossFunction`.
+    """
+
+    def __init__(self, causal_lm: Any, *, delta_net: str | None, loss: LossFunction) -> None:
+        super().__init__()
+        self.config = causal_lm.config
+        self.tied = bool(self.config.tie_word_embeddings)
+        self.decoder = causal_lm.model  # first, so that a tied weight goes by the embedding's name
+        self.head = HeadAndLoss(self.decoder.norm, causal_lm.lm_head, loss)
+        self.decoder.norm = nn.Identity()
+        self._delta_net = delta_net
+
+    def forward(self, inputs: dict[str, Any], targets: Tensor | None = None) -> Tensor:
+        """Summed cross-entropy of a micro-batch, or its logits.
+
+        Args:
+            inputs: `Batch.model_inputs()`.
+            targets: int64 (B, T), shifted, -100 where a position does not count; None asks for logits.
+
+        Returns:
+            float32 scalar, or (B, T, words) in the compute dtype.
+        """
+        hidden = self.decoder(**inputs, use_cache=False).last_hidden_state
+        return self.head(hidden, targets)
+
+    def tie(self) -> None:
+        """Makes embedding and head one parameter again, after an operation that gave each its own storage."""
+        if self.tied:
+            self.head.linear.weight = self.embedding.weight
+
+    @property
+    def blocks(self) -> list[nn.Module]:
+        return list(self.decoder.layers)
+
+    @property
+    def embedding(self) -> nn.Module:
+        return self.decoder.embed_tokens
+
+    @property
+    def delta_net_blocks(self) -> list[nn.Module]:
+        """The Gated DeltaNet blocks, in layer order; empty for a family without them."""
+        name = self._delta_net
+        return [] if name is None else [getattr(layer, name) for layer in self.blocks if hasattr(layer, name)]
+
+    def transformers_named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Parameters under the names that transformers and its checkpoints give them; tied ones once."""
+        for name, parameter in self.named_parameters():
+            yield transformers_name(name), parameter
+
+    def transformers_named_buffers(self) -> Iterator[tuple[str, Tensor]]:
+        for name, buffer in self.named_buffers():
+            yield transformers_name(name), buffer
+
+
+def transformers_name(name: str) -> str:
+    """`decoder.layers.0...` -> `model.layers.0...`; the norm and projection of the head go back to their places."""
+    for ours, theirs in (("head.norm.", "model.norm."), ("head.linear.", "lm_head."), ("decoder.", "model.")):
+        if name.startswith(ours):
+            return theirs + name.removeprefix(ours)
+    raise AssertionError(f"parameter {name} is in no part of a LanguageModel")

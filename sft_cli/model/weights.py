@@ -1,0 +1,124 @@
+"""Weights into a sharded model: drawn from a seed, or read from safetensors, each rank only what it holds."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, Shard
+from transformers import PreTrainedModel
+
+from sft_cli.errors import ModelError
+from sft_cli.model.build import build_skeleton
+from sft_cli.model.language_model import LanguageModel
+from sft_cli.model.safetensors_folder import SafetensorsFolder
+
+
+def materialise(model: LanguageModel, config: dict[str, Any], device: torch.device) -> None:
+    """Gives a model on meta its storage, and its non-persistent buffers (`inv_freq`) the values that meta lost.
+
+    Args:
+        config: the config.json that the model was built from.
+    """
+    model.to_empty(device=device)
+    model.tie()
+    buffers = dict(model.transformers_named_buffers())
+    skeleton = build_skeleton(config)
+    for name, value in drawn_tensors(skeleton, seed=0, modules=_owners(skeleton, skeleton.named_buffers())):
+        if name in buffers:
+            buffers[name].copy_(value)
+
+
+@torch.no_grad()
+def draw_weights(model: LanguageModel, config: dict[str, Any], *, seed: int) -> None:
+    """Random weights by transformers' own rule; the same on any number of ranks."""
+    parameters = dict(model.transformers_named_parameters())
+    for name, value in drawn_tensors(build_skeleton(config), seed=seed):
+        if name in parameters:
+            _fill(parameters[name], lambda rows, value=value: value[rows])
+
+
+@torch.no_grad()
+def load_weights(model: LanguageModel, folder: SafetensorsFolder) -> None:
+    """Weights from a model folder; each rank reads the rows that it holds.
+
+    Raises:
+        ModelError: a tensor is missing or has another shape.
+    """
+    for name, parameter in model.transformers_named_parameters():
+        if name not in folder:
+            raise ModelError(
+                f"the weights have no tensor {name}",
+                where=str(folder.path),
+                fix="Use a folder whose safetensors belong to its config.json, or set model.weights: random.",
+            )
+        if folder.shape(name) != tuple(parameter.shape):
+            raise ModelError(
+                f"tensor {name} has shape {folder.shape(name)}, config.json says {tuple(parameter.shape)}",
+                where=str(folder.path),
+                fix="Use a folder whose safetensors belong to its config.json.",
+            )
+        _fill(parameter, lambda rows, name=name: folder.rows(name, rows))
+
+
+def _fill(parameter: nn.Parameter, read: Callable[[slice], Tensor]) -> None:
+    """Copies into a parameter the rows of the whole tensor that this rank holds."""
+    local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
+    if local.numel():
+        local.copy_(read(_local_rows(parameter)))
+
+
+def _local_rows(parameter: Tensor) -> slice:
+    """The rows of dimension 0 on this rank; FSDP2 splits as `torch.chunk`: equal parts, the last ones short."""
+    if not isinstance(parameter, DTensor):
+        return slice(None)
+    start, count = 0, parameter.shape[0]
+    for axis, placement in enumerate(parameter.placements):
+        if not isinstance(placement, Shard):
+            continue
+        assert placement.dim == 0, "FSDP2 shards dimension 0"
+        part = -(-count // parameter.device_mesh.size(axis))
+        offset = min(part * parameter.device_mesh.get_local_rank(axis), count)
+        start, count = start + offset, min(part, count - offset)
+    return slice(start, start + count)
+
+
+def drawn_tensors(
+    skeleton: PreTrainedModel, *, seed: int, modules: Iterable[tuple[str, nn.Module]] | None = None
+) -> Iterator[tuple[str, Tensor]]:
+    """Parameters and buffers by transformers' initialisation rule, one module in memory at a time.
+
+    Each module has a generator of its own, seeded by its name: what a tensor becomes depends neither on the order
+    nor on which others are drawn.
+
+    Args:
+        skeleton: on meta, and back on meta afterwards.
+        modules: the modules to draw; all by default.
+
+    Yields:
+        Name and float32 CPU tensor.
+    """
+    for prefix, module in modules if modules is not None else skeleton.named_modules():
+        own: dict[str, Any] = {**module._parameters, **module._buffers}
+        if not any(tensor is not None for tensor in own.values()):
+            continue
+        module.to_empty(device="cpu", recurse=False)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(_seed_for(seed, prefix))
+            skeleton._init_weights(module)
+        for name, tensor in [*module._parameters.items(), *module._buffers.items()]:
+            if tensor is not None:
+                yield f"{prefix}.{name}" if prefix else name, tensor.detach()
+        module.to_empty(device="meta", recurse=False)
+
+
+def _seed_for(seed: int, name: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:8], "big") >> 1
+
+
+def _owners(skeleton: PreTrainedModel, tensors: Iterable[tuple[str, Tensor]]) -> list[tuple[str, nn.Module]]:
+    names = sorted({name.rpartition(".")[0] for name, _ in tensors})
+    return [(name, skeleton.get_submodule(name)) for name in names]
