@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+# Before torch starts: tests run side by side, and threads that fight for two cores are slower than none.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture
