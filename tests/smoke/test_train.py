@@ -1,0 +1,226 @@
+"""`sftune train`, from the command to the export."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.sftune import SHARED, command, read_metrics, sftune, training_steps, write_recipe
+
+STEP_KEYS = {
+    "step",
+    "epoch",
+    "loss",
+    "grad_norm",
+    "learning_rate",
+    "tokens",
+    "supervised_tokens",
+    "slots",
+    "tokens_per_second",
+    "mfu",
+    "step_seconds",
+    "data_wait_seconds",
+    "peak_memory_gib",
+}
+
+
+def tiny(folder: Path, **changes: str) -> list[str]:
+    """Options that make the built-in recipe short."""
+    keys = {
+        "output_dir": str(folder / "run"),
+        "data.cache_dir": str(folder / "cache"),
+        "train.max_steps": "4",
+        "train.tokens_per_step": "2048",
+        **changes,
+    }
+    return [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished run on two ranks, in `run`."""
+    folder = tmp_path_factory.mktemp("trained")
+    ended = sftune("train", *tiny(folder, **{"launch.gpus": "2", "checkpoint.every_steps": "2"}), cwd=folder)
+    assert ended.code == 0, ended.err
+    assert "step 4/4" in ended.out
+    assert "\x1b" not in ended.out + ended.err, "colour without a terminal"
+    return folder
+
+
+def test_the_run_folder_is_complete(trained: Path) -> None:
+    run = trained / "run"
+    names = {path.name for path in run.iterdir()}
+    assert {"recipe.yaml", "plan.json", "kernels.json", "metrics.jsonl", "checkpoints", "export", "logs"} <= names
+    assert {path.name for path in (run / "logs").iterdir()} >= {"rank-0.log", "rank-1.log"}
+    assert [path.name for path in sorted((run / "checkpoints").iterdir())] == ["step-00000002", "step-00000004"]
+    plan = json.loads((run / "plan.json").read_text())
+    assert "auto" not in json.dumps(plan["recipe"]["kernels"])
+    assert plan["steps"] == 4
+    assert plan["world"]["ranks"] == 2
+
+
+def test_metrics(trained: Path) -> None:
+    lines = read_metrics(trained / "run")
+    steps = training_steps(trained / "run")
+    assert [line["step"] for line in steps] == [1, 2, 3, 4]
+    assert all(set(line) == STEP_KEYS for line in steps)
+    assert steps[-1]["loss"] < steps[0]["loss"]
+    assert all(line["slots"] == 2048 and line["supervised_tokens"] < line["tokens"] <= 2048 for line in steps)
+    assert all(line["mfu"] is None and line["peak_memory_gib"] > 0 for line in steps)
+    evaluations = [line for line in lines if "eval_loss" in line and "event" not in line]
+    assert [line["step"] for line in evaluations] == [0, 4]
+    assert lines[-1]["event"] == "done"
+    assert lines[-1]["tokens"] == sum(line["tokens"] for line in steps)
+
+
+def test_the_manifest_names_what_ran(trained: Path) -> None:
+    kernels = json.loads((trained / "run" / "kernels.json").read_text())
+    assert kernels["linear_attention"]["callable"] == "sft_cli.kernels.reference.gated_delta_rule"
+    assert {slot["asked"] for slot in kernels.values()} == {"auto"}
+
+
+def test_the_export_loads_and_generates(trained: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    export = trained / "run" / "export"
+    tokenizer = AutoTokenizer.from_pretrained(export)
+    model = AutoModelForCausalLM.from_pretrained(export)
+    messages = [{"role": "user", "content": "What is 1 + 1?"}]
+    prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+    tokens = model.generate(**prompt, max_new_tokens=3, do_sample=False)
+    assert tokens.shape[1] > prompt["input_ids"].shape[1]
+
+
+def test_a_second_run_in_its_folder_is_refused(trained: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (trained / "run").rglob("*")}
+    ended = sftune("train", *tiny(trained), cwd=trained)
+    assert ended.code == 2
+    assert "--overwrite" in ended.err
+    assert {path: path.stat().st_mtime_ns for path in (trained / "run").rglob("*")} == before
+
+
+def test_training_goes_on_from_an_export(trained: Path, tmp_path: Path) -> None:
+    """A local model folder: pretrained weights, its tokenizer; the same tensors come out."""
+    from safetensors.torch import load_file
+
+    source = trained / "run" / "export"
+    options = tiny(tmp_path, **{"model.path": str(source), "model.weights": "pretrained", "train.max_steps": "1"})
+    ended = sftune("train", *options, cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    first_loss = read_metrics(trained / "run")[-2]["eval_loss"]
+    assert read_metrics(tmp_path / "run")[0]["eval_loss"] == pytest.approx(first_loss, abs=1e-5)
+    expected = load_file(source / "model.safetensors")
+    found = load_file(tmp_path / "run" / "export" / "model.safetensors")
+    assert {n: (t.shape, t.dtype) for n, t in found.items()} == {n: (t.shape, t.dtype) for n, t in expected.items()}
+
+
+def test_bfloat16_and_padding(tmp_path: Path) -> None:
+    changes = {"model.dtype": "bfloat16", "batching.mode": "padding", "checkpoint.enabled": "false"}
+    ended = sftune("train", *tiny(tmp_path, **changes), cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    steps = training_steps(tmp_path / "run")
+    assert steps[-1]["loss"] < steps[0]["loss"]
+    assert all(line["tokens"] < line["slots"] for line in steps)
+    assert not (tmp_path / "run" / "checkpoints").exists()
+    assert not (tmp_path / "run" / "export").exists()
+
+
+def test_a_dry_run_leaves_the_plan_alone(tmp_path: Path) -> None:
+    ended = sftune("train", *tiny(tmp_path), "--dry-run", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    assert "dry run: one step of 2,048 slots" in ended.out
+    assert {path.name for path in (tmp_path / "run").iterdir() if not path.name.startswith(".")} == {"plan.json"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_sigterm_saves_and_exits_143(tmp_path: Path) -> None:
+    options = tiny(tmp_path, **{"train.max_steps": "300", "evaluate.at_start": "false", "launch.gpus": "2"})
+    process = subprocess.Popen(command("train", *options), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    deadline = time.monotonic() + 120
+    while not (metrics.exists() and metrics.read_text()) and time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 143
+    last = training_steps(tmp_path / "run")[-1]["step"]
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == [f"step-{last:08d}"]
+    assert "event" not in read_metrics(tmp_path / "run")[-1]
+    assert not (tmp_path / "run" / "export").exists()
+
+
+def test_inside_torchrun_it_joins(tmp_path: Path) -> None:
+    """Every rank of torchrun runs `sftune train`; none of them starts another torchrun."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    ended = subprocess.run(
+        [*torchrun, "-m", "sft_cli", "train", *tiny(tmp_path, **{"train.max_steps": "2"})],
+        cwd=tmp_path,
+        env={**os.environ, "GLOO_SOCKET_IFNAME": "lo"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads((tmp_path / "run" / "plan.json").read_text())["world"]["ranks"] == 2
+    assert len(training_steps(tmp_path / "run")) == 2
+    assert {path.name for path in (tmp_path / "run" / "logs").iterdir()} == {"rank-0.log", "rank-1.log"}
+
+
+@pytest.mark.skipif(not (SHARED / "data").is_dir(), reason="needs the shared data")
+@pytest.mark.parametrize("mode", ["packing", "padding"])
+def test_real_conversations(tmp_path: Path, mode: str) -> None:
+    shapes: dict[str, Any] = json.loads((SHARED / "model_configs" / "qwen3_5_tiny_test.json").read_text())
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps(shapes))
+    recipe = write_recipe(
+        tmp_path / "recipe.yaml",
+        model={
+            "path": str(model),
+            "weights": "random",
+            "dtype": "float32",
+            "tokenizer": str(SHARED / "tokenizers" / "bpe_4096"),
+        },
+        data={"train": str(SHARED / "data" / "mtbench101_en.jsonl"), "cache_dir": str(tmp_path / "cache")},
+        batching={"mode": mode, "tokens": 1024},
+        optimizer={"learning_rate": 3e-3},
+        train={"tokens_per_step": 4096, "max_steps": 6},
+        launch={"gpus": 2},
+        output_dir="run",
+    )
+    ended = sftune("train", recipe, cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    losses = [line["loss"] for line in training_steps(tmp_path / "run")]
+    assert losses[-1] < losses[0] - 0.3
+
+
+def test_a_loss_that_is_no_number_ends_with_7(tmp_path: Path) -> None:
+    changes = {"optimizer.learning_rate": "1e30", "launch.gpus": "2", "evaluate.at_start": "false"}
+    ended = sftune("train", *tiny(tmp_path, **changes), cwd=tmp_path)
+    assert ended.code == 7
+    assert ended.err.count("error:") == 1
+    assert "at step" in ended.err
+    assert not (tmp_path / "run" / "checkpoints").exists()
+    assert all(line.get("event") != "done" for line in read_metrics(tmp_path / "run"))
+
+
+def test_weights_that_do_not_fit_their_config_end_with_2(trained: Path, tmp_path: Path) -> None:
+    """Found by the workers, all of them; said once."""
+    source = tmp_path / "model"
+    shutil.copytree(trained / "run" / "export", source)
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({**config, "intermediate_size": 128}))
+    options = tiny(tmp_path, **{"model.path": str(source), "launch.gpus": "2"})
+    ended = sftune("train", *options, cwd=tmp_path)
+    assert ended.code == 2
+    assert ended.err.count("error:") == 1
+    assert "mlp.gate_proj.weight has shape" in ended.err
