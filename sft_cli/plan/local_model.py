@@ -28,6 +28,15 @@ def read_config(folder: Path, where: str) -> dict[str, Any]:
     path = folder / CONFIG
     if not path.is_file():
         raise ModelError(f"{folder} has no {CONFIG}", where=where, fix="Give the folder that save_pretrained wrote.")
+    return read_config_file(path, where)
+
+
+def read_config_file(path: Path, where: str) -> dict[str, Any]:
+    """A config.json by whatever name.
+
+    Raises:
+        ModelError: it is not a JSON object.
+    """
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:

@@ -37,6 +37,8 @@ def find_model(model: ModelSection, places: Places | None = None, *, download: b
         config = _builtin_config(model.path, where)
         return _facts(config, None, "random", "this shape ships with sftune; its weights are random", where)
     folder = Path(model.path)
+    if folder.suffix == ".json" and folder.is_file():
+        return _config_facts(folder, model.weights, where)
     if folder.is_absolute() or folder.is_dir():
         return _local_facts(folder.absolute(), model.weights, where)
     if hub.is_hub_id(model.path):
@@ -113,6 +115,16 @@ def _local_facts(folder: Path, weights: Literal["pretrained", "random"], where: 
     if weights == "pretrained":
         local_model.require_weights(folder, where)
     return facts
+
+
+def _config_facts(path: Path, weights: Literal["pretrained", "random"], where: str) -> ModelFacts:
+    if weights == "pretrained":
+        raise ModelError(
+            f"{path} is a config without weights",
+            where=where,
+            fix="Give the model's folder, or use model.weights: random to train from the config alone.",
+        )
+    return _facts(local_model.read_config_file(path, where), None, weights, f"read from {path}", where)
 
 
 def _hub_facts(model: ModelSection, where: str, download: bool) -> ModelFacts:

@@ -30,7 +30,7 @@ class Section(BaseModel):
 
 
 class ModelSection(Section):
-    path: str = Field(description="Hub id, local folder, or `builtin:` name", min_length=1)
+    path: str = Field(description="Hub id, local folder, `builtin:` name, or a config.json alone", min_length=1)
     revision: str | None = _option(None, "Branch, tag or commit of a hub model")
     weights: Literal["pretrained", "random"] = _option(
         "pretrained", "`random` needs config.json alone: profile, bench, smoke runs; builtin models are always random"

@@ -193,3 +193,12 @@ def test_a_hub_tokenizer_that_is_not_cached() -> None:
     assert find_tokenizer(section("owner/model")) is None
     with pytest.raises(ModelError, match="neither a hub id nor a folder"):
         find_tokenizer(section("builtin:tiny-hybrid", tokenizer="a/b/c"))
+
+
+def test_a_config_alone_is_enough_for_random_weights(tmp_path: Path) -> None:
+    path = tmp_path / "shape.json"
+    path.write_text(json.dumps(find_model(ModelSection(path="builtin:tiny-hybrid")).config))
+    facts = find_model(ModelSection(path=str(path), weights="random"))
+    assert (facts.folder, facts.weights, facts.family) == (None, "random", "qwen3_5")
+    with pytest.raises(ModelError, match="a config without weights"):
+        find_model(ModelSection(path=str(path)))

@@ -1,0 +1,1 @@
+"""The commands, one file each. Nothing heavy is imported before a command needs it."""

@@ -1,0 +1,49 @@
+"""The command line: `sftune COMMAND [RECIPE] [--set section.key=value]...`"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from sft_cli.cli import init, plan, schema, train
+from sft_cli.cli.errors import reporting_errors
+from sft_cli.cli.options import DebugOption
+
+app = typer.Typer(
+    name="sftune",
+    help="Fine-tunes language models from one YAML recipe.",
+    epilog="Keys of a recipe: docs/recipe.md. Exit codes: docs/errors.md.",
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _command in (train.train, plan.plan, schema.schema, init.init):
+    app.command()(_command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"sftune {version('sftune')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Prints the version and exits")
+    ] = False,
+    debug: DebugOption = False,
+) -> None:
+    """Options before the command; `main` reads --debug wherever it stands."""
+
+
+def main() -> None:
+    """Runs the command of `sys.argv` and exits with its code."""
+    with reporting_errors(debug="--debug" in sys.argv):
+        app(prog_name="sftune")

@@ -1,0 +1,31 @@
+"""From a loaded recipe to a plan with its number of steps: what `train` and `plan` share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sft_cli.data.prepare import PreparedData
+    from sft_cli.plan.plan import Plan
+
+
+def with_data(plan: Plan, *, progress: bool) -> tuple[Plan, PreparedData]:
+    """The plan once the data is read, which tokenises it where the cache lacks it.
+
+    Args:
+        plan: with a tokenizer folder.
+        progress: show how far tokenisation is, on stderr.
+
+    Raises:
+        DataError: data that can't be read, or too little of it.
+        ModelError: a tokenizer or chat template that can't be used.
+        CheckpointError: a cache that can't be written.
+    """
+    from sft_cli.data.order import count_steps
+    from sft_cli.data.prepare import prepare
+    from sft_cli.plan.resolve import with_steps
+
+    prepared = prepare(plan, progress=progress)
+    lengths = prepared.train.lengths.astype("float64")
+    row_tokens = float((lengths**2).sum() / lengths.sum())
+    return with_steps(plan, count_steps(prepared.train, plan), row_tokens), prepared

@@ -1,0 +1,130 @@
+"""`sftune plan`: no GPU, no network, no data needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.command_line import ROOT, Ended
+
+from sft_cli.data.rows import rows_from_lists
+from sft_cli.errors import DataError
+from sft_cli.plan.plan import Plan
+
+KEYS = [
+    "choices",
+    "memory_gib",
+    "gpu_memory_gib",
+    "fits",
+    "steps",
+    "tokens_per_step",
+    "micro_batches_per_step",
+    "flops_per_token",
+]
+TINY = "extends: builtin:tiny\n"
+
+
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+
+@pytest.fixture
+def twenty_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The data of every recipe is 20 rows of 100 tokens, without a tokenizer being loaded."""
+
+    class Prepared:
+        train = rows_from_lists([([1] * 100, [0] + [1] * 99)] * 20)
+
+    def prepare(plan: Plan, *, progress: bool) -> type[Prepared]:
+        return Prepared
+
+    monkeypatch.setattr("sft_cli.data.prepare.prepare", prepare)
+
+
+def plan_json(ended: Ended) -> dict[str, Any]:
+    assert ended.code == 0, ended.err
+    found: dict[str, Any] = json.loads(ended.out)
+    return found
+
+
+@pytest.mark.usefixtures("twenty_rows")
+def test_json_is_one_document_with_the_names_of_the_interface(sftune: Callable[..., Ended]) -> None:
+    found = plan_json(sftune("plan", "--json"))
+    assert sorted(found) == sorted(KEYS)
+    assert found["steps"] == 1  # 20 rows of 100 are four packs of 512, fewer than the eight of a step
+    assert found["tokens_per_step"] == 4096
+    assert found["micro_batches_per_step"] == 8
+    assert (found["gpu_memory_gib"], found["fits"]) == (None, None)
+    assert all(set(choice) == {"key", "value", "because"} and choice["because"] for choice in found["choices"])
+
+
+@pytest.mark.usefixtures("twenty_rows")
+def test_text(sftune: Callable[..., Ended]) -> None:
+    ended = sftune("plan")
+    assert ended.code == 0
+    assert "recipe           the built-in tiny recipe\n" in ended.out
+    assert "steps            1\n" in ended.out
+    assert "\x1b" not in ended.out
+    assert ended.err == ""
+
+
+@pytest.mark.usefixtures("twenty_rows")
+def test_gpu_names_one(sftune: Callable[..., Ended]) -> None:
+    found = plan_json(sftune("plan", "--json", "--gpu", "h200"))
+    assert found["gpu_memory_gib"] > 130
+    assert found["fits"] is True
+    assert sftune("plan", "--gpu", "no-such-gpu").code == 2
+
+
+def test_data_that_is_not_there_gives_no_steps_and_the_reason(sftune: Callable[..., Ended], folder: Path) -> None:
+    Path("r.yaml").write_text(TINY + "data: {train: gone.jsonl}\n")
+    found = plan_json(sftune("plan", "r.yaml", "--json"))
+    assert found["steps"] is None
+    reasons = [choice["because"] for choice in found["choices"] if choice["key"] == "steps"]
+    assert reasons == [f"r.yaml:2: data.train.0.path: no such file: {folder}/gone.jsonl"]
+    assert "steps            unknown: r.yaml:2: data.train.0.path: no such file" in sftune("plan", "r.yaml").out
+
+
+def test_data_that_can_not_be_used_gives_no_steps_and_the_reason(
+    sftune: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def prepare(plan: Plan, *, progress: bool) -> None:
+        raise DataError("no such data set", where="org/data", fix="check the name")
+
+    monkeypatch.setattr("sft_cli.data.prepare.prepare", prepare)
+    assert "steps            unknown: org/data: no such data set\n" in sftune("plan").out
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.name)
+@pytest.mark.usefixtures("twenty_rows")
+def test_every_shipped_recipe_is_planned(sftune: Callable[..., Ended], path: Path) -> None:
+    for arguments in ([], ["--gpu", "h200"]):
+        found = plan_json(sftune("plan", str(path), "--json", *arguments))
+        assert found["tokens_per_step"] > 0
+    assert found["fits"] is True
+
+
+@pytest.mark.parametrize("shape", ["qwen3.8-27b", "qwen3.5-0.8b", "llama-3.1-8b"])
+def test_shapes_that_ship_need_no_tokenizer(sftune: Callable[..., Ended], shape: str) -> None:
+    found = plan_json(sftune("plan", "--json", "--set", f"model.path=builtin:{shape}"))
+    assert found["flops_per_token"] > 1e9
+
+
+def test_a_model_that_can_not_be_found(sftune: Callable[..., Ended]) -> None:
+    ended = sftune("plan", "--set", "model.path=./gone")
+    assert ended.code == 2
+    assert "--set model.path=./gone" in ended.err
+    assert ended.out == ""
+
+
+def test_a_chat_template_that_is_not_there(sftune: Callable[..., Ended]) -> None:
+    ended = sftune("plan", "--json", "--set", "model.chat_template=gone.jinja")
+    assert ended.code == 2
+    assert "no such file" in ended.err
+    assert ended.out == ""

@@ -1,0 +1,74 @@
+"""`sftune train` with data and templates that can't be used, through the real tokenizer: nothing is written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.command_line import Ended
+
+GOOD = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]}
+USER_ONLY = {"messages": [{"role": "user", "content": "hi"}]}
+BAD = {"messages": [{"role": "user", "content": "bad"}, {"role": "assistant", "content": "hello"}]}
+PICKY_TEMPLATE = (
+    "{% for message in messages %}"
+    "{% if message.content == 'bad' %}{{ raise_exception('not this one') }}{% endif %}"
+    "{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+
+def lines(*rows: object) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("data", "template", "sets", "code", "place", "words"),
+    [
+        ("", None, [], 3, "chat.jsonl", "no row"),
+        (lines(GOOD, {"text": "x"}), None, [], 3, "chat.jsonl:2", ""),
+        (lines(GOOD) + "{broken\n", None, [], 3, "chat.jsonl:2", "JSON"),
+        (lines(USER_ONLY), None, [], 3, "chat.jsonl", "supervised"),
+        (lines(GOOD), None, ["launch.gpus=2"], 3, "", "2"),
+        (lines(GOOD), "{{ raise_exception('not this one') }}", [], 2, "chat.jinja", "not this one"),
+        (lines(GOOD, BAD), PICKY_TEMPLATE, [], 3, "chat.jsonl:2", "not this one"),
+        (lines(GOOD), "{% if %}", [], 2, "chat.jinja", ""),
+    ],
+    ids=[
+        "empty",
+        "unknown shape",
+        "not JSON",
+        "nothing supervised",
+        "fewer packs than ranks",
+        "always raises",
+        "raises",
+        "no template",
+    ],
+)
+def test_refused(
+    sftune: Callable[..., Ended],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    data: str,
+    template: str | None,
+    sets: list[str],
+    code: int,
+    place: str,
+    words: str,
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    Path("chat.jsonl").write_text(data)
+    Path("chat.jinja").write_text(template or "")
+    recipe = "extends: builtin:tiny\ndata: {train: chat.jsonl, eval: []}\nevaluate: {at_start: false}\n"
+    Path("r.yaml").write_text(recipe + ("model: {chat_template: chat.jinja}\n" if template else ""))
+    before = sorted(folder.rglob("*"))
+    ended = sftune("train", "r.yaml", *(part for text in sets for part in ("--set", text)))
+    assert ended.code == code, ended.err
+    assert place in ended.err
+    assert words in ended.err
+    assert len(ended.err.splitlines()) >= 2
+    assert "Traceback" not in ended.err
+    assert sorted(folder.rglob("*")) == before
