@@ -1,0 +1,1 @@
+"""Data: rows from files and hubs, chats to tokens, lengths to batches, batches to steps."""

@@ -1,0 +1,137 @@
+"""One micro-batch of one rank: packed or padded rows as tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sft_cli.data.rows import TokenizedRows
+
+IGNORED = -100
+"""The target of a slot that the loss does not count."""
+PAD_ID = 0
+"""Fills empty slots. Any id of the vocabulary would do: such a slot has no target, and no real token sees it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Rows as the model takes them. Padding: B right-padded rows. Packing: B = 1 and T = `batching.tokens`.
+
+    No attention mask, ever: with padding, causality keeps the padded right end from real tokens; with packing, the
+    segments do (an all-ones mask would switch packed attention off without a word).
+    """
+
+    input_ids: torch.Tensor
+    """(B, T) int64."""
+    targets: torch.Tensor
+    """(B, T) int64, already shifted: the next token where it is supervised and of the same segment, else -100."""
+    position_ids: torch.Tensor
+    """(B, T) int64, from 0 in each row or segment."""
+    cu_seq_lens: torch.Tensor | None
+    """(segments + 1,) int32, strictly increasing from 0 to T; the empty end is a segment of its own. None: padding."""
+    max_length: int | None
+    """Tokens of the longest segment. None: padding."""
+    seq_idx: torch.Tensor | None
+    """(1, T) int32: the segment of each slot. None: padding."""
+    tokens: int
+    """Real tokens, padding excluded."""
+    supervised_tokens: int
+    """Targets that are not -100."""
+
+    @property
+    def slots(self) -> int:
+        """B * T: tokens with padding."""
+        return self.input_ids.numel()
+
+    def model_inputs(self) -> dict[str, Any]:
+        """Keyword arguments of a transformers model; packed, all six that hybrid models need to keep segments apart."""
+        inputs: dict[str, Any] = {"input_ids": self.input_ids, "position_ids": self.position_ids}
+        if self.cu_seq_lens is not None:
+            inputs |= {
+                "cu_seq_lens_q": self.cu_seq_lens,
+                "cu_seq_lens_k": self.cu_seq_lens,
+                "max_length_q": self.max_length,
+                "max_length_k": self.max_length,
+                "seq_idx": self.seq_idx,
+            }
+        return inputs
+
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
+        """The same batch on another device."""
+
+        def moved(tensor: torch.Tensor | None) -> torch.Tensor | None:
+            return None if tensor is None else tensor.to(device, non_blocking=non_blocking)
+
+        return replace(
+            self,
+            input_ids=self.input_ids.to(device, non_blocking=non_blocking),
+            targets=self.targets.to(device, non_blocking=non_blocking),
+            position_ids=self.position_ids.to(device, non_blocking=non_blocking),
+            cu_seq_lens=moved(self.cu_seq_lens),
+            seq_idx=moved(self.seq_idx),
+        )
+
+    def emptied(self) -> Batch:
+        """A filler of zero weight: the same shapes and slots, no target, no real token."""
+        return replace(self, targets=torch.full_like(self.targets, IGNORED), tokens=0, supervised_tokens=0)
+
+
+def pack_rows(rows: TokenizedRows, row_ids: Sequence[int], slots: int) -> Batch:
+    """Pack rows into one sequence of `slots` tokens; what stays empty becomes a last segment of padding.
+
+    Raises:
+        ValueError: the rows are longer than `slots`.
+    """
+    lengths = [int(rows.lengths[row]) for row in row_ids]
+    used = sum(lengths)
+    if used > slots:
+        raise ValueError(f"{used} tokens don't fit a pack of {slots}")
+    segments = np.array([*lengths, slots - used] if used < slots else lengths, dtype=np.int64)
+    cu_seq_lens = np.concatenate([[0], np.cumsum(segments)])
+    input_ids = np.full(slots, PAD_ID, dtype=np.int64)
+    targets = np.full(slots, IGNORED, dtype=np.int64)
+    for row, start in zip(row_ids, cu_seq_lens.tolist(), strict=False):
+        _place(rows, row, input_ids[start:], targets[start:])
+    return Batch(
+        input_ids=torch.from_numpy(input_ids)[None],
+        targets=torch.from_numpy(targets)[None],
+        position_ids=torch.from_numpy(np.arange(slots) - np.repeat(cu_seq_lens[:-1], segments))[None],
+        cu_seq_lens=torch.from_numpy(cu_seq_lens.astype(np.int32)),
+        max_length=int(segments.max()),
+        seq_idx=torch.from_numpy(np.repeat(np.arange(len(segments), dtype=np.int32), segments))[None],
+        tokens=used,
+        supervised_tokens=int((targets != IGNORED).sum()),
+    )
+
+
+def pad_rows(rows: TokenizedRows, row_ids: Sequence[int]) -> Batch:
+    """Stack rows, padded on the right to the longest of them."""
+    lengths = rows.lengths[list(row_ids)]
+    shape = (len(lengths), int(lengths.max()))
+    input_ids = np.full(shape, PAD_ID, dtype=np.int64)
+    targets = np.full(shape, IGNORED, dtype=np.int64)
+    for index, row in enumerate(row_ids):
+        _place(rows, row, input_ids[index], targets[index])
+    return Batch(
+        input_ids=torch.from_numpy(input_ids),
+        targets=torch.from_numpy(targets),
+        position_ids=torch.arange(shape[1]).repeat(shape[0], 1),
+        cu_seq_lens=None,
+        max_length=None,
+        seq_idx=None,
+        tokens=int(lengths.sum()),
+        supervised_tokens=int((targets != IGNORED).sum()),
+    )
+
+
+def _place(rows: TokenizedRows, row: int, input_ids: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
+    """Write one row and its shifted targets to the start of two arrays."""
+    token_ids, supervised = rows.row(row)
+    length = len(token_ids)
+    input_ids[:length] = token_ids
+    targets[: length - 1] = np.where(supervised[1:], token_ids[1:].astype(np.int64), IGNORED)

@@ -1,0 +1,88 @@
+"""Steps of micro-batches for one rank: the same number for every rank, in an order that follows from the recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sft_cli.data.batch import Batch, pack_rows, pad_rows
+from sft_cli.data.order import MicroBatches, StepRounds, count_steps, epoch_steps, evaluation_micro_batches
+from sft_cli.data.rows import TokenizedRows
+from sft_cli.plan.plan import Plan
+
+
+@dataclass(frozen=True, eq=False)
+class StepBatches:
+    """What one rank computes in one optimizer step."""
+
+    step: int
+    """From 1."""
+    epoch: float
+    """Passes over the data at the end of this step."""
+    micro_batches: tuple[Batch, ...]
+    """As many as on every other rank; fillers included."""
+
+
+class Loader:
+    """The training steps of one rank.
+
+    Args:
+        rows: all training rows; each rank reads its own share of them.
+        plan: batching, epochs, seed, number of ranks.
+        rank: of this process, over all nodes.
+
+    Raises:
+        DataError: there are fewer packs (micro-batches) than ranks.
+    """
+
+    def __init__(self, rows: TokenizedRows, plan: Plan, rank: int) -> None:
+        self._rows = rows
+        self._plan = plan
+        self._rank = rank
+        self.total_steps = count_steps(rows, plan)
+
+    def steps(self, start_step: int = 0) -> Iterator[StepBatches]:
+        """Yield the steps after `start_step` (0: from the beginning), exactly those an unbroken run would take."""
+        step = 0
+        for epoch in range(self._plan.recipe.train.epochs):
+            if step >= self.total_steps:
+                return
+            batches, steps = epoch_steps(self._rows, self._plan, epoch)
+            for rounds in steps[: self.total_steps - step]:
+                step += 1
+                if step > start_step:
+                    yield StepBatches(step, epoch + rounds.end / steps[-1].end, self._share(batches, rounds))
+
+    def heaviest_step(self) -> StepBatches:
+        """The step of the first epoch with the largest micro-batch: what a dry run tries. As `steps`, but step 1."""
+        batches, steps = epoch_steps(self._rows, self._plan, 0)
+        ranks = self._plan.world.ranks
+        heaviest = max(steps, key=lambda rounds: int(batches.slots[rounds.first * ranks : rounds.end * ranks].max()))
+        return StepBatches(1, 0.0, self._share(batches, heaviest))
+
+    def _share(self, batches: MicroBatches, rounds: StepRounds) -> tuple[Batch, ...]:
+        return tuple(
+            _rank_batch(self._rows, batches, index, self._plan, self._rank) for index in range(rounds.first, rounds.end)
+        )
+
+
+def evaluation_batches(rows: TokenizedRows, plan: Plan, rank: int) -> Iterator[Batch]:
+    """One rank's share of the evaluation rows, each row once over all ranks; every rank gets the same number."""
+    batches = evaluation_micro_batches(rows, plan)
+    rounds = -(-len(batches) // plan.world.ranks)
+    for index in range(rounds):
+        yield _rank_batch(rows, batches, index, plan, rank)
+
+
+def _rank_batch(rows: TokenizedRows, batches: MicroBatches, round_index: int, plan: Plan, rank: int) -> Batch:
+    """The micro-batch of one rank in one round; a filler where the round is short."""
+    first = round_index * plan.world.ranks
+    index = first + rank
+    if index < len(batches):
+        return _collate(rows, batches.groups[index], plan)
+    return _collate(rows, batches.groups[first], plan).emptied()
+
+
+def _collate(rows: TokenizedRows, row_ids: list[int], plan: Plan) -> Batch:
+    batching = plan.recipe.batching
+    return pack_rows(rows, row_ids, batching.tokens) if batching.mode == "packing" else pad_rows(rows, row_ids)

@@ -1,0 +1,183 @@
+"""Which rows make which micro-batch, in which order, and which micro-batches make a step. Pure numpy.
+
+Everything here follows from the lengths, the recipe and the epoch's number alone. The list of micro-batches of an
+epoch does not depend on the number of ranks; rank `r` takes every `ranks`-th of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sft_cli.data.packing import best_fit, next_fit
+from sft_cli.data.rows import TokenizedRows
+from sft_cli.errors import DataError
+from sft_cli.plan.plan import Plan
+from sft_cli.recipe.schema import BatchingSection
+
+# Streams of random numbers that must not be correlated with each other.
+_ROWS, _BATCHES, _WEIGHTS = 0, 1, 2
+
+
+@dataclass(frozen=True, eq=False)
+class MicroBatches:
+    """The micro-batches of one epoch over all ranks, in order."""
+
+    groups: list[list[int]]
+    """For each micro-batch the indices of its rows."""
+    slots: NDArray[np.int64]
+    """(micro-batches,) int64: token slots of each, padding included."""
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+
+@dataclass(frozen=True)
+class StepRounds:
+    """The rounds of one optimizer step; in round `i` rank `r` takes micro-batch `i * ranks + r`."""
+
+    first: int
+    end: int
+
+
+def train_micro_batches(rows: TokenizedRows, plan: Plan, epoch: int) -> MicroBatches:
+    """The micro-batches of one training epoch.
+
+    - `shuffled` packing: best fit over all rows (ties in random order), then the packs are shuffled.
+    - `shuffled` padding: rows in random order, grouped while (rows * longest row) fits `batching.tokens`.
+    - `length_grouped` padding: rows of similar length together, ties in random order, then the batches are shuffled.
+    - `sequential`: rows in file order, source after source, each source as often as its weight says; a row that does
+      not fit opens the next micro-batch, so the order is exactly that of the files, in packs less full than best fit.
+
+    Args:
+        rows: the training rows.
+        plan: its batching, seed and weights count.
+        epoch: from 0.
+    """
+    recipe = plan.recipe
+    batching = recipe.batching
+    seed = recipe.train.seed
+    weights = [source.weight for source in recipe.data.train]
+    row_ids = _weighted_rows(rows.source_of_row, weights, seed, epoch)
+    if batching.order != "sequential":
+        row_ids = row_ids[_generator(seed, epoch, _ROWS).permutation(len(row_ids))]
+    batches = _group(rows.lengths, row_ids, batching)
+    if batching.order == "sequential" or (batching.order == "shuffled" and batching.mode == "padding"):
+        return batches
+    shuffled = _generator(seed, epoch, _BATCHES).permutation(len(batches))
+    return MicroBatches([batches.groups[index] for index in shuffled.tolist()], batches.slots[shuffled])
+
+
+def evaluation_micro_batches(rows: TokenizedRows, plan: Plan) -> MicroBatches:
+    """The micro-batches of an evaluation: each row once whatever the weights, the same every time."""
+    batching = plan.recipe.batching
+    order = "shuffled" if batching.mode == "packing" else "length_grouped"
+    return _group(rows.lengths, np.arange(len(rows)), batching.model_copy(update={"order": order}))
+
+
+def steps_of_epoch(batches: MicroBatches, ranks: int, tokens_per_step: int) -> list[StepRounds]:
+    """Cut an epoch into optimizer steps: whole rounds until their slots over all ranks reach `tokens_per_step`.
+
+    What is left at the end is a smaller step of its own. A rank without a micro-batch in the last round takes a
+    filler with the shape of the round's first one, which counts in the slots.
+    """
+    rounds = -(-len(batches) // ranks)
+    missing = rounds * ranks - len(batches)
+    filled = np.concatenate([batches.slots, np.repeat(batches.slots[(rounds - 1) * ranks :][:1], missing)])
+    slots_of_round = filled.reshape(rounds, ranks).sum(axis=1)
+    steps: list[StepRounds] = []
+    first, slots = 0, 0
+    for index, round_slots in enumerate(slots_of_round.tolist()):
+        slots += round_slots
+        if slots >= tokens_per_step or index == rounds - 1:
+            steps.append(StepRounds(first, index + 1))
+            first, slots = index + 1, 0
+    return steps
+
+
+def epoch_steps(rows: TokenizedRows, plan: Plan, epoch: int) -> tuple[MicroBatches, list[StepRounds]]:
+    """The micro-batches of an epoch and the steps they make.
+
+    Raises:
+        DataError: there are fewer micro-batches than ranks.
+    """
+    batches = train_micro_batches(rows, plan, epoch)
+    ranks = plan.world.ranks
+    if len(batches) < ranks:
+        unit = "packs" if plan.recipe.batching.mode == "packing" else "micro-batches"
+        raise DataError(
+            f"fewer {unit} than ranks: {len(rows):,} rows make {len(batches)} {unit} of "
+            f"{plan.recipe.batching.tokens:,} token slots, for {ranks} ranks",
+            where=", ".join(source.path for source in plan.recipe.data.train),
+            fix="Lower batching.tokens, use more data, or fewer processes (launch.gpus).",
+        )
+    return batches, steps_of_epoch(batches, ranks, plan.recipe.train.tokens_per_step)
+
+
+def count_steps(rows: TokenizedRows, plan: Plan) -> int:
+    """Optimizer steps of the whole run: all epochs, cut at `train.max_steps`.
+
+    Raises:
+        DataError: there are fewer micro-batches than ranks.
+    """
+    limit = plan.recipe.train.max_steps
+    steps = 0
+    for epoch in range(plan.recipe.train.epochs):
+        steps += len(epoch_steps(rows, plan, epoch)[1])
+        if limit is not None and steps >= limit:
+            return limit
+    return steps
+
+
+def _generator(*key: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(list(key)))
+
+
+def _weighted_rows(
+    source_of_row: NDArray[np.int32], weights: Sequence[float], seed: int, epoch: int
+) -> NDArray[np.int64]:
+    """Row indices of an epoch: weight 2.5 is two copies of each row of a source and a random half of its rows."""
+    parts: list[NDArray[np.int64]] = []
+    for source, weight in enumerate(weights):
+        members = np.flatnonzero(source_of_row == source)
+        copies = int(weight)
+        parts += [members] * copies
+        extra = int((weight - copies) * len(members) + 0.5)
+        if extra:
+            chosen = _generator(seed, epoch, _WEIGHTS, source).permutation(len(members))[:extra]
+            parts.append(members[np.sort(chosen)])
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+
+
+def _group(lengths: NDArray[np.int64], row_ids: NDArray[np.int64], batching: BatchingSection) -> MicroBatches:
+    """Group rows, in the order given (`length_grouped`: sorted by length first)."""
+    capacity = batching.tokens
+    if batching.mode == "packing":
+        pack = next_fit if batching.order == "sequential" else best_fit
+        chosen = row_ids.tolist()
+        groups = [[chosen[position] for position in group] for group in pack(lengths[row_ids], capacity)]
+        return MicroBatches(groups, np.full(len(groups), capacity, dtype=np.int64))
+    if batching.order == "length_grouped":
+        row_ids = row_ids[np.argsort(lengths[row_ids], kind="stable")]
+    return _pad_greedily(lengths, row_ids, capacity)
+
+
+def _pad_greedily(lengths: NDArray[np.int64], row_ids: NDArray[np.int64], capacity: int) -> MicroBatches:
+    groups: list[list[int]] = []
+    slots: list[int] = []
+    longest = 0
+    for row, length in zip(row_ids.tolist(), lengths[row_ids].tolist(), strict=True):
+        longest = max(longest, length)
+        if groups and (len(groups[-1]) + 1) * longest <= capacity:
+            groups[-1].append(row)
+            slots[-1] = len(groups[-1]) * longest
+        elif length <= capacity:
+            groups.append([row])
+            slots.append(length)
+            longest = length
+        else:
+            raise ValueError(f"a row of {length} tokens doesn't fit {capacity} slots")
+    return MicroBatches(groups, np.array(slots, dtype=np.int64))

@@ -1,0 +1,198 @@
+"""The chat template: one full rendering of each chat, with the places that the assistant writes.
+
+Imports transformers; whoever imports this module does so only where tokens are not in the cache yet.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import TemplateError
+from transformers import PreTrainedTokenizerFast
+from transformers.utils.chat_template_utils import render_jinja_template
+
+from sft_cli.data.formats import Chat
+from sft_cli.data.raw import BadRow
+from sft_cli.data.turns import Span, Structure, Turns, UnknownTurns, learn_turns, probe, turn_tokens
+from sft_cli.errors import ModelError
+
+TEMPLATE_ERRORS = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What a template raises: its own `raise_exception`, jinja's errors, and Python's when it adds a text to a null."""
+
+_GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
+_WHERE = "model.chat_template"
+
+
+@dataclass(frozen=True)
+class Rendering:
+    """A chat as text, with the assistant's turns."""
+
+    text: str
+    spans: tuple[Span, ...]
+    """Characters that the assistant writes, in order. With markers: what they enclose."""
+    marked: bool
+    """Whether the template has generation markers; without, each span is one turn."""
+
+
+class ChatRenderer:
+    """Renders chats exactly as `tokenizer.apply_chat_template` does.
+
+    Args:
+        tokenizer: a fast tokenizer with a chat template.
+        template: Jinja text; None: the tokenizer's own.
+        origin: where the template comes from, for messages.
+
+    Raises:
+        ModelError: there is no template, it can't be parsed, it raises on the simplest chat, or (without generation
+            markers) its assistant turns can't be told apart.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, template: str | None, origin: str) -> None:
+        self._tokenizer = tokenizer
+        self._origin = origin
+        templates: Any = tokenizer.chat_template if template is None else template
+        if not templates:
+            raise ModelError(
+                "the tokenizer has no chat template",
+                where=f"{_WHERE} ({origin})",
+                fix="Set model.chat_template to a file.",
+            )
+        named: dict[str, str] = templates if isinstance(templates, dict) else {"default": templates}
+        if "default" not in named:
+            raise ModelError(
+                f"the tokenizer has several chat templates ({', '.join(named)}) and none is the default",
+                where=f"{_WHERE} ({origin})",
+                fix="Set model.chat_template to a file.",
+            )
+        self._plain = named["default"]
+        self._with_tools = named.get("tool_use", self._plain)
+        # transformers 5.24 drops null keys before it renders, 5.17 does not; the tokens must be those of either.
+        nullish: list[Any] = [{"role": "user", "content": None}]
+        seen = tokenizer.apply_chat_template(nullish, chat_template="{{ 'content' in messages[0] }}", tokenize=False)
+        self._drops_nulls = seen == "False"
+        structure = self._probe()
+        special = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
+        self._turn_tokens = turn_tokens(structure, special | set(tokenizer.all_special_tokens))
+        self._turns = self._learn(structure)
+
+    @property
+    def turn_tokens(self) -> tuple[str, ...]:
+        """Special tokens of the template's structure, which no text of a row may contain."""
+        return self._turn_tokens
+
+    def render(self, chat: Chat) -> Rendering:
+        """Render one chat, in full.
+
+        Raises:
+            BadRow: the template raises, the chat contains a turn token, or its turns can't be told apart.
+        """
+        self._refuse_turn_tokens(chat)
+        template = self._with_tools if chat.tools else self._plain
+        try:
+            text, marked = self._render(template, chat.messages, chat.tools)
+        except TEMPLATE_ERRORS as error:
+            raise BadRow(
+                f"the chat template raises: {error}", fix=f"Change the row, or {_WHERE} ({self._origin})."
+            ) from error
+        if self._turns is None or _has_markers(template):
+            return Rendering(text, tuple(marked), marked=True)
+        answers = sum(message["role"] == "assistant" for message in chat.messages)
+        return Rendering(text, tuple(self._turns.find(text, answers)), marked=False)
+
+    def _render(
+        self, template: str, messages: list[Any], tools: list[Any] | None = None, *, prompt: bool = False
+    ) -> tuple[str, list[Span]]:
+        if self._drops_nulls:
+            messages = [{key: value for key, value in message.items() if value is not None} for message in messages]
+        special_tokens: dict[str, Any] = dict(self._tokenizer.special_tokens_map)
+        rendered: Any = render_jinja_template(
+            conversations=[messages],
+            tools=tools,
+            chat_template=template,
+            return_assistant_tokens_mask=_has_markers(template),
+            add_generation_prompt=prompt,
+            **special_tokens,
+        )
+        texts, spans = rendered
+        return texts[0], list(spans[0]) if spans else []
+
+    def _probe(self) -> Structure:
+        """Learn the structure; a template that wants a system message first gets one."""
+        system = {"role": "system", "content": "Systempromptkq"}
+        failure: Exception | None = None
+        for opening in ([], [system]):
+
+            def render(chat: list[dict[str, str]], prompt: bool, opening: list[dict[str, str]] = opening) -> str:
+                return self._render(self._plain, [*opening, *chat], prompt=prompt)[0]
+
+            try:
+                return probe(render)
+            except TEMPLATE_ERRORS as error:
+                failure = failure or error
+            except UnknownTurns as error:
+                failure = error
+        raise ModelError(
+            f"the chat template can't render a plain chat of two rounds: {failure}",
+            where=f"{_WHERE} ({self._origin})",
+            fix="Correct the template, or name another file under model.chat_template.",
+        ) from failure
+
+    def _learn(self, structure: Structure) -> Turns | None:
+        """How to find turns; None where the template marks them itself."""
+        if _has_markers(self._plain) and _has_markers(self._with_tools):
+            return None
+        try:
+            return learn_turns(structure, [str(token) for token in self._tokenizer.added_tokens_decoder.values()])
+        except UnknownTurns as error:
+            raise ModelError(
+                str(error),
+                where=f"{_WHERE} ({self._origin})",
+                fix="Put {% generation %} and {% endgeneration %} around what the assistant writes.",
+            ) from error
+
+    def _refuse_turn_tokens(self, chat: Chat) -> None:
+        for text in _texts([chat.messages, chat.tools]):
+            for token in self._turn_tokens:
+                if token in text:
+                    raise BadRow(
+                        "a turn token in the text", f"the row's own text holds {token}", "Remove it from the row."
+                    )
+
+
+def read_template(path: str | None) -> str | None:
+    """The text of `model.chat_template`; None where it is not set.
+
+    Raises:
+        ModelError: the file can't be read.
+    """
+    if path is None:
+        return None
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelError(
+            f"the chat template can't be read: {error}", where=f"{_WHERE} ({path})", fix="Check the path."
+        ) from error
+
+
+def _has_markers(template: str) -> bool:
+    return _GENERATION.search(template) is not None
+
+
+def _texts(value: Any) -> list[str]:
+    """All texts in nested lists and objects, keys included."""
+    found: list[str] = []
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            found.append(item)
+        elif isinstance(item, list):
+            waiting.extend(item)
+        elif isinstance(item, dict):
+            waiting.extend(item.keys())
+            waiting.extend(item.values())
+    return found

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sft_cli.data.files import find_files, read_file, without_nulls
+from sft_cli.errors import DataError
+
+
+def write(folder: Path, name: str, content: bytes) -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def test_lines_are_cut_at_newlines_alone(tmp_path: Path) -> None:
+    file = write(tmp_path, "a.jsonl", '{"t": "one\u2028two\x85three\u2029"}\n{"t": 2}\n'.encode())
+    assert [row.value for row in read_file(file)] == [{"t": "one\u2028two\x85three\u2029"}, {"t": 2}]
+
+
+def test_byte_order_mark_blank_lines_and_carriage_returns(tmp_path: Path) -> None:
+    file = write(tmp_path, "a.jsonl", b'\xef\xbb\xbf{"t": 1}\r\n\r\n  \n{"t": 4}')
+    rows = list(read_file(file))
+    assert [row.value for row in rows] == [{"t": 1}, {"t": 4}]
+    assert [row.place for row in rows] == [f"{file}:1", f"{file}:4"]
+    assert rows[-1].share_read == 1.0
+
+
+def test_a_huge_line(tmp_path: Path) -> None:
+    file = write(tmp_path, "a.jsonl", json.dumps({"t": "x" * 5_000_000}).encode() + b'\n{"t": 2}\n')
+    assert [len(str(row.value["t"])) for row in read_file(file)] == [5_000_000, 1]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b'{"t": 1', "not JSON"),
+        (b"{'t': 1}", "not JSON"),
+        (b'{"t": "\xff"}', "not UTF-8"),
+        (b"[" * 100_000, "not JSON"),
+    ],
+)
+def test_a_bad_line_is_a_row_with_a_problem_and_reading_goes_on(tmp_path: Path, line: bytes, reason: str) -> None:
+    file = write(tmp_path, "a.jsonl", b'{"t": 1}\n\n' + line + b'\n{"t": 4}\n')
+    first, bad, last = read_file(file)
+    assert (first.value, last.value) == ({"t": 1}, {"t": 4})
+    assert (bad.place, bad.problem.reason, bad.value) == (f"{file}:3", reason, None)
+
+
+def test_gzip(tmp_path: Path) -> None:
+    file = write(tmp_path, "a.jsonl.gz", gzip.compress(b'{"t": 1}\n{"t": 2}\n'))
+    assert [(row.place, row.value) for row in read_file(file)] == [(f"{file}:1", {"t": 1}), (f"{file}:2", {"t": 2})]
+
+
+@pytest.mark.parametrize("content", [b"not gzip", gzip.compress(b'{"t": 1}\n' * 500)[:-20]])
+def test_a_damaged_archive_is_unreadable(tmp_path: Path, content: bytes) -> None:
+    file = write(tmp_path, "a.jsonl.gz", content)
+    with pytest.raises(DataError, match="can't be read") as caught:
+        list(read_file(file))
+    assert caught.value.where == str(file)
+
+
+@pytest.mark.parametrize(
+    ("document", "rows"),
+    [
+        ([{"messages": []}, {"messages": [1]}], [{"messages": []}, {"messages": [1]}]),
+        ({"version": 1, "data": [{"t": 1}]}, [{"t": 1}]),
+        ({"messages": [{"role": "user"}], "tools": []}, [{"messages": [{"role": "user"}], "tools": []}]),
+        ([], []),
+    ],
+)
+def test_json_documents(tmp_path: Path, document: object, rows: list[object]) -> None:
+    file = write(tmp_path, "a.json", b"\xef\xbb\xbf" + json.dumps(document).encode())
+    assert [row.value for row in read_file(file)] == rows
+
+
+@pytest.mark.parametrize(
+    ("content", "where", "what", "fix"),
+    [
+        (b'[{"t": 1},\n {"t": 2]', ":2", "not JSON", "Check"),
+        (b'{"t": 1}\n{"t": 2}\n', ":2", "Extra data", ".jsonl"),
+        (b'{"a": [], "b": []}', "", "neither a list of rows", "messages"),
+        (b"3", "", "neither a list of rows", "messages"),
+        (b'["\xff"]', "", "not UTF-8", "UTF-8"),
+    ],
+)
+def test_bad_json_documents(tmp_path: Path, content: bytes, where: str, what: str, fix: str) -> None:
+    file = write(tmp_path, "a.json", content)
+    with pytest.raises(DataError, match=what) as caught:
+        list(read_file(file))
+    assert caught.value.where == f"{file}{where}"
+    assert fix in caught.value.fix
+
+
+def test_parquet_rows_without_invented_nulls(tmp_path: Path) -> None:
+    call = {"name": "f", "arguments": {"x": 1}}
+    messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": None, "tool_calls": [call]}]
+    other = [{"role": "assistant", "content": "yes", "tool_calls": [{"name": "g", "arguments": {"y": [None, 2]}}]}]
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.Table.from_pylist([{"messages": messages}, {"messages": other}]), file)
+    rows = list(read_file(file))
+    assert [row.value for row in rows] == [{"messages": messages}, {"messages": other}]
+    assert [row.place for row in rows] == [f"{file}:1", f"{file}:2"]
+
+
+@pytest.mark.parametrize("cut", [0, 10, 200])
+def test_a_damaged_parquet_file(tmp_path: Path, cut: int) -> None:
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.Table.from_pylist([{"t": "x" * 500}]), file)
+    file.write_bytes(file.read_bytes()[:cut])
+    with pytest.raises(DataError, match="Parquet") as caught:
+        list(read_file(file))
+    assert caught.value.where == str(file)
+
+
+def test_without_nulls_keeps_content_and_items_of_lists() -> None:
+    row = {"a": None, "content": None, "b": [{"c": None, "d": 0}, None]}
+    assert without_nulls(row) == {"content": None, "b": [{"d": 0}, None]}
+
+
+def test_folders_and_globs_are_sorted(tmp_path: Path) -> None:
+    names = ["b.jsonl", "a.parquet", "deep/c.json", ".hidden/x.jsonl", "README.md", "deep/.x.jsonl"]
+    for name in names:
+        write(tmp_path, name, b"x")
+    assert find_files(str(tmp_path)) == [tmp_path / "a.parquet", tmp_path / "b.jsonl", tmp_path / "deep/c.json"]
+    assert find_files(f"{tmp_path}/*.jsonl") == [tmp_path / "b.jsonl"]
+    assert find_files(f"{tmp_path}/**/*.json*") == [tmp_path / "b.jsonl", tmp_path / "deep/c.json"]
+
+
+def test_a_file_whose_name_looks_like_a_glob_is_that_file(tmp_path: Path) -> None:
+    file = write(tmp_path, "chat[1].jsonl", b"x")
+    assert find_files(str(file)) == [file]
+
+
+@pytest.mark.parametrize(
+    ("path", "what"),
+    [
+        ("missing.jsonl", "no such file"),
+        ("*.parquet", "no file matches"),
+        ("empty", "holds no data file"),
+        ("notes.csv", "not a supported kind"),
+        ("note*", "not a supported kind"),
+    ],
+)
+def test_nothing_to_read_is_an_error_with_a_remedy(tmp_path: Path, path: str, what: str) -> None:
+    (tmp_path / "empty").mkdir()
+    write(tmp_path, "notes.csv", b"x")
+    with pytest.raises(DataError, match=what) as caught:
+        find_files(str(tmp_path / path))
+    assert caught.value.exit_code == 3
+    assert caught.value.where
+    assert caught.value.fix
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.parquet"])
+def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    file = write(tmp_path, name, b'{"t": 1}\n')
+    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(pq, "ParquetFile", refuse)
+    with pytest.raises(DataError, match="can't be read: .*Permission denied") as caught:
+        list(read_file(file))
+    assert caught.value.where == str(file)
