@@ -1,0 +1,146 @@
+"""Writes the pages that follow from the code: recipe.md, cli.md and errors.md.
+
+`python docs/generate.py` writes them, `--check` fails where one is out of date.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from typer.models import ArgumentInfo, OptionInfo
+
+from sft_cli.cli.app import app
+from sft_cli.errors import BY_EXIT_CODE
+from sft_cli.recipe.keys import Key, keys, sections
+from sft_cli.recipe.unbuilt import KERNELS, KEYS
+from sft_cli.recipe.validate import shown_default
+
+DOCS = Path(__file__).parent
+NOTE = "<!-- Written by docs/generate.py (`make docs`); change the code instead. -->"
+
+RECIPE_HEAD = """# The recipe
+
+One YAML file says everything about a run. Only `model.path` and `data.train` are required. `sftune init` writes a
+starter, `sftune schema` prints the JSON Schema for editors.
+
+- **YAML** is version 1.2's core schema: `1e-5` is a number, only `true` and `false` are booleans, `off` is a word,
+  dates are text. Duplicate keys are errors.
+- **`extends: other.yaml`** lays this recipe over another one, which may extend a third: mappings are merged, lists and
+  values replaced. The path is relative to the file that says it; `builtin:tiny` is the recipe that ships.
+- **`--set section.key=value`** lays one more value over it; `data.train.0.path=x` reaches into a list, and
+  `--set 'batching={tokens: 512}'` merges a section.
+- **Paths** may use `~` and `$VAR` (`$$` is a dollar sign). Input paths are relative to the recipe's folder;
+  `output_dir`, `data.cache_dir` and paths given with `--set` are relative to the working directory. A path is a hub id
+  unless it exists, begins with `./`, `../`, `/` or `~`, or ends like a file (`.jsonl`, `.json`, `.parquet`).
+- *Not yet* marks what this version refuses.
+"""
+
+ERRORS_HEAD = """# Exit codes
+
+An error you can cause is one short block on stderr: what is wrong, where, and what to do. `--debug` adds the
+traceback. A worker's failure is the command's failure: the first failing rank's error, once, with its rank.
+"""
+
+CLI_HEAD = """# The command line
+
+`sftune COMMAND [RECIPE] [--set section.key=value]...`, or `python -m sft_cli`. Without RECIPE: `sftune.yaml` in the
+working directory, else the built-in tiny recipe. Every command also takes `-h`.
+"""
+
+
+def pages() -> dict[str, str]:
+    """File name -> its text."""
+    return {"recipe.md": recipe_page(), "cli.md": cli_page(), "errors.md": errors_page()}
+
+
+def recipe_page() -> str:
+    """Every key with its values, default and one line."""
+    parts = [NOTE, RECIPE_HEAD]
+    for section in [*(path for path in sections() if path and path != ("data", "eval")), ()]:
+        own = [key for key in keys().values() if key.path[:-1] == section]
+        title = "Top level" if not section else f"`{'.'.join(section)}`"
+        if section == ("data", "train"):
+            title = "One item of `data.train` or `data.eval`"
+        rows = "\n".join(_recipe_row(key) for key in own)
+        parts.append(f"## {title}\n\n| key | values | default | |\n|---|---|---|---|\n{rows}\n")
+    return "\n".join(parts)
+
+
+def _recipe_row(key: Key) -> str:
+    default = "required" if key.field.is_required() else f"`{shown_default(key.field.get_default())}`"
+    missing = _not_built(key)
+    description = f"{key.field.description}. *Not yet: {missing}.*" if missing else key.field.description
+    return f"| `{key.path[-1]}` | {key.wanted} | {default} | {description} |"
+
+
+def _not_built(key: Key) -> str:
+    """Which of a key's values this version refuses; empty where it takes all."""
+    entry = next((entry for entry in (*KEYS, *KERNELS) if entry.key.replace(".*", "") == key.dotted), None)
+    if entry is None:
+        return ""
+    words = [word for word in key.words if not entry.is_built(word) and key.path != ("telemetry", "trackers")]
+    if words:
+        return ", ".join(f"`{word}`" for word in words)
+    return f"other than `{shown_default(key.field.get_default())}`"
+
+
+def cli_page() -> str:
+    """Every command with its arguments and options."""
+    parts = [NOTE, CLI_HEAD]
+    for command in app.registered_commands:
+        function = command.callback
+        assert function is not None
+        hints = get_type_hints(function, include_extras=True)
+        rows = "\n".join(_parameter_row(hint) for name, hint in hints.items() if name != "return")
+        parts.append(f"## sftune {function.__name__}\n\n{function.__doc__}\n\n| | |\n|---|---|\n{rows}\n")
+    return "\n".join(parts)
+
+
+def _parameter_row(hint: Any) -> str:
+    """Annotated[type, typer.Option("--json", help=...)] as a row of the table."""
+    info = next(item for item in hint.__metadata__ if isinstance(item, ArgumentInfo | OptionInfo))
+    if isinstance(info, ArgumentInfo):
+        return f"| `[{info.metavar}]` | {info.help} |"
+    metavar = f" {info.metavar}" if info.metavar else ""
+    # Inside Annotated, Typer keeps the first name where a default would stand.
+    name = next(name for name in (info.default, *(info.param_decls or ())) if isinstance(name, str))
+    return f"| `{name}{metavar}` | {info.help} |"
+
+
+def errors_page() -> str:
+    """Every exit code with its meaning."""
+    rows = ["| code | meaning |", "|---|---|", *(f"| {code} | {meaning} |" for code, meaning in _exit_codes())]
+    return "\n".join([NOTE, ERRORS_HEAD, *rows, ""])
+
+
+def _exit_codes() -> Iterator[tuple[int, str]]:
+    yield 0, "Done."
+    yield 1, "Anything else, a bug of sftune's included."
+    for code, error in sorted(BY_EXIT_CODE.items()):
+        if code > 1:
+            kinds = [error, *error.__subclasses__()]
+            yield code, " ".join((kind.__doc__ or "").strip() for kind in kinds)
+    yield 130, "Stopped by SIGINT (Ctrl-C), after a checkpoint was written."
+    yield 143, "Stopped by SIGTERM, after a checkpoint was written."
+
+
+def main() -> None:
+    """Writes the pages, or with --check compares them."""
+    stale = [name for name, text in pages().items() if not _is_current(DOCS / name, text)]
+    if "--check" not in sys.argv:
+        for name in stale:
+            (DOCS / name).write_text(pages()[name], encoding="utf-8")
+        print(f"wrote {', '.join(stale)}" if stale else "all pages are up to date")
+    elif stale:
+        sys.exit(f"out of date: {', '.join(stale)}; run `make docs`")
+
+
+def _is_current(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_text(encoding="utf-8") == text
+
+
+if __name__ == "__main__":
+    main()

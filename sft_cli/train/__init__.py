@@ -1,0 +1,1 @@
+"""The training loop. Begin with `loop.py`."""

@@ -1,0 +1,75 @@
+"""The training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from sft_cli.data.loader import StepBatches
+from sft_cli.errors import NonFiniteError
+from sft_cli.train.report import Report
+from sft_cli.train.step import StepResult, TrainStep, is_finite
+
+
+@dataclass(frozen=True)
+class Run:
+    """What `fit` works with; the worker puts it together."""
+
+    steps: Iterable[StepBatches]
+    total_steps: int
+    train_step: TrainStep
+    report: Report
+    stop_signal: Callable[[], int]
+    """The signal that this rank was told to stop with; 0 for none."""
+    evaluate: Callable[[], tuple[float, int]] | None
+    """Mean loss and supervised tokens of the held-out rows; None without any."""
+    save: Callable[[StepBatches], None] | None
+    evaluate_at_start: bool
+    evaluate_every_steps: int | None
+    save_every_steps: int
+    log_every_steps: int
+
+
+def fit(run: Run) -> int:
+    """Trains to the last step, or until a rank is told to stop.
+
+    Returns:
+        The signal that ended it early, after a checkpoint; 0 when it ran to its end.
+
+    Raises:
+        NonFiniteError: a logged step's loss or gradient was not a number. Nothing is saved after it.
+    """
+    report = run.report
+    if run.evaluate and run.evaluate_at_start:
+        report.evaluation(0, *run.evaluate())
+    for batches in report.waiting(run.steps):
+        result = run.train_step(batches.step, batches.micro_batches, run.stop_signal())
+        report.count(result)
+        is_stopped = result.totals.stop_signal != 0
+        is_last = is_stopped or batches.step == run.total_steps
+        is_saved = run.save is not None and (is_last or batches.step % run.save_every_steps == 0)
+        if is_saved or is_last or batches.step % run.log_every_steps == 0:
+            _require_finite(batches.step, result)
+            report.log(batches, result)
+        if run.evaluate and not is_stopped and (is_last or _is_due(batches.step, run.evaluate_every_steps)):
+            with report.pause():
+                evaluation = run.evaluate()
+            report.evaluation(batches.step, *evaluation)
+        if run.save and is_saved:
+            with report.pause():
+                run.save(batches)
+        if is_stopped:
+            return result.totals.stop_signal
+    return 0
+
+
+def _is_due(step: int, every_steps: int | None) -> bool:
+    return every_steps is not None and step % every_steps == 0
+
+
+def _require_finite(step: int, result: StepResult) -> None:
+    if not is_finite(result):
+        raise NonFiniteError(
+            f"loss {result.loss.item()}, gradient norm {result.grad_norm.item()} at step {step}",
+            fix="Lower optimizer.learning_rate or lengthen schedule.warmup. Earlier checkpoints are whole.",
+        )

@@ -1,0 +1,81 @@
+"""What a run tells: every number of the loop to the meter, metrics.jsonl and the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+
+from sft_cli.data.loader import StepBatches
+from sft_cli.telemetry.meter import Meter
+from sft_cli.telemetry.metrics_file import MetricsFile
+from sft_cli.telemetry.records import DoneRecord, EvaluationRecord, StepRecord
+from sft_cli.telemetry.terminal import TerminalView
+from sft_cli.train.step import StepResult
+
+
+class Report:
+    """Args:
+    metrics: None on ranks other than 0.
+    view: silent on ranks other than 0.
+    learning_rate: of a step.
+    """
+
+    def __init__(
+        self, meter: Meter, metrics: MetricsFile | None, view: TerminalView, learning_rate: Callable[[int], float]
+    ) -> None:
+        self.meter = meter
+        self._metrics = metrics
+        self._view = view
+        self._learning_rate = learning_rate
+        self._train_loss = float("nan")
+        self._eval_loss: float | None = None
+
+    def waiting(self, steps: Iterable[StepBatches]) -> Iterator[StepBatches]:
+        """The same steps; the time until each is ready counts as waiting for data."""
+        self.meter.start()
+        iterator = iter(steps)
+        while True:
+            with self.meter.waiting_for_data():
+                batches = next(iterator, None)
+            if batches is None:
+                return
+            yield batches
+
+    def count(self, result: StepResult) -> None:
+        totals = result.totals
+        self.meter.count_step(tokens=totals.tokens, supervised_tokens=totals.supervised_tokens, slots=totals.slots)
+
+    def log(self, batches: StepBatches, result: StepResult) -> None:
+        """One line for the steps since the last one. Reads the step's numbers from the device, so it waits for it."""
+        self._train_loss, grad_norm = result.loss.item(), result.grad_norm.item()
+        record = StepRecord(
+            step=batches.step,
+            epoch=batches.epoch,
+            loss=self._train_loss,
+            grad_norm=grad_norm,
+            learning_rate=self._learning_rate(batches.step),
+            window=self.meter.read(),
+        )
+        self._view.show_step(record)
+        self._write(record)
+
+    def evaluation(self, step: int, loss: float, supervised_tokens: int) -> None:
+        self._eval_loss = loss
+        record = EvaluationRecord(step, loss, supervised_tokens)
+        self._view.show_evaluation(record)
+        self._write(record)
+
+    def pause(self) -> AbstractContextManager[None]:
+        """For an evaluation or a checkpoint, whose time is no step's."""
+        return self.meter.paused()
+
+    def say(self, message: str) -> None:
+        self._view.say(message)
+
+    def done(self) -> None:
+        """The last line of a run that reached its end."""
+        self._write(DoneRecord(self.meter.totals(), self._train_loss, self._eval_loss))
+
+    def _write(self, record: StepRecord | EvaluationRecord | DoneRecord) -> None:
+        if self._metrics is not None:
+            self._metrics.write(record)

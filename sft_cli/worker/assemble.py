@@ -1,0 +1,113 @@
+"""A model ready for its first step, put together from the rooms that know one thing each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+
+from sft_cli.checkpoint.save import Progress, save_checkpoint
+from sft_cli.data.loader import Loader, StepBatches, evaluation_batches
+from sft_cli.data.rows import TokenizedRows
+from sft_cli.kernels import attention, linear_attention
+from sft_cli.kernels.loss import LOSS
+from sft_cli.kernels.manifest import describe_kernels, find_kernels
+from sft_cli.launch.rank_session import RankSession
+from sft_cli.launch.run_folder import RunFolder
+from sft_cli.model.build import build
+from sft_cli.model.language_model import LanguageModel
+from sft_cli.model.safetensors_folder import SafetensorsFolder
+from sft_cli.model.weights import draw_weights, load_weights, materialise
+from sft_cli.parallel.apply import parallelise
+from sft_cli.plan.plan import Plan
+from sft_cli.train.evaluate import evaluate
+from sft_cli.train.loop import Run
+from sft_cli.train.report import Report
+from sft_cli.train.step import TrainStep
+
+
+def assemble_model(
+    plan: Plan, mesh: DeviceMesh, device: torch.device, source: SafetensorsFolder | None
+) -> LanguageModel:
+    """Meta, kernels, checkpointing, sharding, storage, weights.
+
+    Args:
+        source: the weights to start from; None draws them from `train.seed`.
+    """
+    recipe, kernels = plan.recipe, plan.recipe.kernels
+    model = build(
+        plan.model.config,
+        family=plan.model.family,
+        dtype=getattr(torch, recipe.model.master_dtype),
+        loss=LOSS[kernels.loss],
+    )
+    attention.install(model.config, attention=kernels.attention)
+    linear_attention.install(model.delta_net_blocks, linear_attention=kernels.linear_attention, conv=kernels.conv)
+    parallelise(
+        model,
+        recipe.sharding,
+        blocks=model.blocks,
+        embedding=model.embedding,
+        head=model.head,
+        tied=model.tied,
+        mesh=mesh,
+        compute_dtype=getattr(torch, recipe.model.dtype),
+    )
+    materialise(model, plan.model.config, device)
+    if source is None:
+        draw_weights(model, plan.model.config, seed=recipe.train.seed)
+    else:
+        load_weights(model, source)
+    return model
+
+
+def assemble_run(
+    plan: Plan,
+    folder: RunFolder,
+    loader: Loader,
+    train_step: TrainStep,
+    report: Report,
+    eval_rows: TokenizedRows | None,
+    session: RankSession,
+) -> Run:
+    """The loop's callables: what evaluating and saving mean in this run."""
+    recipe, rank = plan.recipe, session.ranks.rank
+
+    def evaluate_rows() -> tuple[float, int]:
+        assert eval_rows is not None
+        return evaluate(train_step.model, evaluation_batches(eval_rows, plan, rank), train_step.device)
+
+    def save(batches: StepBatches) -> None:
+        path = save_checkpoint(
+            folder.checkpoints,
+            train_step.model,
+            train_step.optimizer,
+            Progress(batches.step, batches.epoch),
+            keep=recipe.checkpoint.keep,
+        )
+        report.say(f"saved {path}")
+
+    return Run(
+        steps=loader.steps(),
+        total_steps=loader.total_steps,
+        train_step=train_step,
+        report=report,
+        stop_signal=lambda: session.stop.requested,
+        evaluate=None if eval_rows is None else evaluate_rows,
+        save=save if recipe.checkpoint.enabled else None,
+        evaluate_at_start=recipe.evaluate.at_start,
+        evaluate_every_steps=recipe.evaluate.every_steps,
+        save_every_steps=recipe.checkpoint.every_steps,
+        log_every_steps=recipe.telemetry.log_every_steps,
+    )
+
+
+def write_kernels_json(path: Path, plan: Plan, model: LanguageModel) -> None:
+    """Which function runs in each slot, asked of the model itself."""
+    found = find_kernels(model, model.delta_net_blocks, model.config._attn_implementation, model.head.loss)
+    got = {slot: getattr(plan.recipe.kernels, slot) for slot in found}
+    was_auto = {choice.key.removeprefix("kernels.") for choice in plan.choices if choice.key.startswith("kernels.")}
+    asked = {slot: "auto" if slot in was_auto else got[slot] for slot in found}
+    path.write_text(json.dumps(describe_kernels(found, asked, got), indent=2) + "\n", encoding="utf-8")

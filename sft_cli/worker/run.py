@@ -1,0 +1,81 @@
+"""One rank's work from the plan to the export: where all rooms meet."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from sft_cli.data.loader import Loader
+from sft_cli.data.prepare import prepare
+from sft_cli.launch.rank_session import RankSession
+from sft_cli.launch.run_folder import RunFolder
+from sft_cli.model.export import export
+from sft_cli.model.safetensors_folder import SafetensorsFolder
+from sft_cli.optim.adamw import build_adamw
+from sft_cli.optim.schedule import learning_rate_ratio
+from sft_cli.parallel.mesh import local_device, process_group
+from sft_cli.plan.plan import Plan
+from sft_cli.telemetry.meter import Meter
+from sft_cli.telemetry.metrics_file import MetricsFile
+from sft_cli.telemetry.terminal import open_view
+from sft_cli.train.dry_run import dry_run
+from sft_cli.train.loop import fit
+from sft_cli.train.report import Report
+from sft_cli.train.step import TrainStep
+from sft_cli.worker.assemble import assemble_model, assemble_run, write_kernels_json
+
+
+def run(plan_path: Path, session: RankSession, *, is_dry_run: bool) -> int:
+    """Trains what the plan says; returns the signal that ended it early, 0 when it ran to its end."""
+    plan = Plan.read(plan_path)
+    recipe, is_first = plan.recipe, session.ranks.rank == 0
+    folder = RunFolder(Path(recipe.output_dir))
+    rows = prepare(plan, progress=False)
+    device = local_device(plan.world.device)
+    source = _source(plan)
+    loader = Loader(rows.train, plan, session.ranks.rank)
+
+    def learning_rate(step: int) -> float:
+        return recipe.optimizer.learning_rate * learning_rate_ratio(recipe.schedule, step, loader.total_steps)
+
+    with ExitStack() as stack:
+        mesh = stack.enter_context(process_group(plan.world.device))
+        model = assemble_model(plan, mesh, device, source)
+        optimizer = build_adamw(model.parameters(), recipe.optimizer)
+        train_step = TrainStep(model, optimizer, learning_rate, recipe.train.max_grad_norm, device)
+        if is_dry_run:
+            dry_run(loader.heaviest_step(), train_step, open_view(session.terminal, 1).say)
+            return 0
+        view = stack.enter_context(open_view(session.terminal, loader.total_steps))
+        metrics = stack.enter_context(MetricsFile(folder.metrics_jsonl)) if is_first else None
+        if is_first:
+            write_kernels_json(folder.kernels_json, plan, model)
+        report = Report(Meter(), metrics, view, learning_rate)
+        stopped_by = fit(assemble_run(plan, folder, loader, train_step, report, rows.eval, session))
+        if stopped_by:
+            return stopped_by
+        if recipe.checkpoint.enabled and recipe.checkpoint.export:
+            report.say(f"exporting to {folder.export}")
+            export(
+                folder.export,
+                model,
+                plan.model.config,
+                source=source,
+                tokenizer_folder=Path(plan.tokenizer_folder),
+                chat_template=_chat_template(plan),
+            )
+        report.done()
+    return 0
+
+
+def _source(plan: Plan) -> SafetensorsFolder | None:
+    """Where the weights come from; None where they are drawn."""
+    if plan.model.weights == "random":
+        return None
+    assert plan.model.folder is not None, "the launcher downloads a model before it starts workers"
+    return SafetensorsFolder(Path(plan.model.folder))
+
+
+def _chat_template(plan: Plan) -> str | None:
+    path = plan.recipe.model.chat_template
+    return None if path is None else Path(path).read_text(encoding="utf-8")
