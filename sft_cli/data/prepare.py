@@ -17,7 +17,7 @@ from sft_cli.data.progress import Advance, show_progress
 from sft_cli.data.raw import BadRow, RawRow
 from sft_cli.data.report import DataReport, SourceReport
 from sft_cli.data.rows import TokenizedRows
-from sft_cli.data.sources import read_source
+from sft_cli.data.sources import evaluation_source, read_source
 from sft_cli.errors import DataError
 from sft_cli.plan.plan import Plan
 from sft_cli.recipe.schema import DataSection, SourceSection
@@ -64,7 +64,7 @@ def prepare(plan: Plan, *, progress: bool) -> PreparedData:
     train, train_reports = _prepare_part(plan, data.train, progress=progress)
     if not data.eval:
         return PreparedData(train, None, DataReport(train_reports, ()))
-    evaluation, eval_reports = _prepare_part(plan, data.eval, progress=progress)
+    evaluation, eval_reports = _prepare_part(plan, tuple(map(evaluation_source, data.eval)), progress=progress)
     return PreparedData(train, evaluation, DataReport(train_reports, eval_reports))
 
 

@@ -35,6 +35,13 @@ def read_source(source: SourceSection) -> Iterator[RawRow]:
         yield from read_hub(source)
 
 
+def evaluation_source(source: SourceSection) -> SourceSection:
+    """A source under `data.eval`: of the built-in data the held-out part, where no split is named."""
+    if source.path.startswith(BUILTIN) and source.split is None:
+        return source.model_copy(update={"split": "heldout"})
+    return source
+
+
 def local_files(source: SourceSection) -> list[Path] | None:
     """The files of a local source; None for a built-in or a hub data set.
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import TemplateError
+from jinja2 import TemplateError, TemplateSyntaxError
 from transformers import PreTrainedTokenizerFast
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from sft_cli.data.formats import Chat
 from sft_cli.data.raw import BadRow
 from sft_cli.data.turns import Span, Structure, Turns, UnknownTurns, learn_turns, probe, turn_tokens
-from sft_cli.errors import ModelError
+from sft_cli.errors import DataError, ModelError
 
 TEMPLATE_ERRORS = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """What a template raises: its own `raise_exception`, jinja's errors, and Python's when it adds a text to a null."""
@@ -46,8 +46,9 @@ class ChatRenderer:
         origin: where the template comes from, for messages.
 
     Raises:
-        ModelError: there is no template, it can't be parsed, it raises on the simplest chat, or (without generation
-            markers) its assistant turns can't be told apart.
+        ModelError: there is no template, it can't be parsed, or (without generation markers) its assistant turns
+            can't be told apart.
+        DataError: it raises on the simplest chat, so on any row.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, template: str | None, origin: str) -> None:
@@ -134,7 +135,10 @@ class ChatRenderer:
                 failure = failure or error
             except UnknownTurns as error:
                 failure = error
-        raise ModelError(
+        # One that raises refuses every row; one that is no Jinja, or whose turns can't be seen, is not a template.
+        is_refusal = not isinstance(failure, (TemplateSyntaxError, UnknownTurns))
+        kind = DataError if is_refusal else ModelError
+        raise kind(
             f"the chat template can't render a plain chat of two rounds: {failure}",
             where=f"{_WHERE} ({self._origin})",
             fix="Correct the template, or name another file under model.chat_template.",

@@ -45,7 +45,9 @@ class ModelSection(Section):
 class SourceSection(Section):
     path: str = Field(description="Hub id, file, glob, folder, or `builtin:chat`", min_length=1)
     subset: str | None = _option(None, "Configuration of a hub data set")
-    split: str | None = _option(None, "Split of a hub or builtin data set; default: `train`")
+    split: str | None = _option(
+        None, "Split of a hub or builtin data set; default: `train`, for `builtin:chat` under `data.eval` `heldout`"
+    )
     format: Literal["auto", "messages", "sharegpt", "alpaca", "prompt_completion"] = _option(
         "auto", "The shape of a row; `auto` looks at the columns"
     )

@@ -33,7 +33,7 @@ def lines(*rows: object) -> str:
         (lines(GOOD) + "{broken\n", None, [], 3, "chat.jsonl:2", "JSON"),
         (lines(USER_ONLY), None, [], 3, "chat.jsonl", "supervised"),
         (lines(GOOD), None, ["launch.gpus=2"], 3, "", "2"),
-        (lines(GOOD), "{{ raise_exception('not this one') }}", [], 2, "chat.jinja", "not this one"),
+        (lines(GOOD), "{{ raise_exception('not this one') }}", [], 3, "chat.jinja", "not this one"),
         (lines(GOOD, BAD), PICKY_TEMPLATE, [], 3, "chat.jsonl:2", "not this one"),
         (lines(GOOD), "{% if %}", [], 2, "chat.jinja", ""),
     ],

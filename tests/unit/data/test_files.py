@@ -166,6 +166,6 @@ def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     file = write(tmp_path, name, b'{"t": 1}\n')
     monkeypatch.setattr(Path, "open", refuse)
     monkeypatch.setattr(pq, "ParquetFile", refuse)
-    with pytest.raises(DataError, match="can't be read: .*Permission denied") as caught:
+    with pytest.raises(DataError, match=r"can't be read: .*Permission denied") as caught:
         list(read_file(file))
     assert caught.value.where == str(file)

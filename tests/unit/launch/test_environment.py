@@ -12,8 +12,10 @@ CPU = World(ranks=2, device="cpu")
 GPU = World(ranks=8, device="cuda")
 
 
-@pytest.mark.parametrize(("cores", "ranks", "threads"), [(16, 2, "8"), (5, 2, "2"), (1, 4, "1")])
-def test_cores_are_divided_among_ranks(cores: int, ranks: int, threads: str) -> None:
+@pytest.mark.parametrize(
+    ("cores", "ranks", "threads"), [(16, 1, "15"), (16, 2, "7"), (5, 2, "2"), (2, 1, "1"), (1, 4, "1")]
+)
+def test_all_cores_but_one_are_divided_among_ranks(cores: int, ranks: int, threads: str) -> None:
     environment = worker_environment(World(ranks=ranks, device="cpu"), {}, cpu_cores=cores)
     assert environment["OMP_NUM_THREADS"] == threads
 
