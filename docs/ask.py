@@ -29,9 +29,10 @@ Message = dict[str, str]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="a run folder with an export")
-    parser.add_argument("--conversations", type=int, default=50, help="how many held-out conversations to ask")
+    parser.add_argument("--conversations", type=int, default=100, help="how many held-out conversations to ask")
     options = parser.parse_args()
     logging.set_verbosity_error()
+    logging.disable_progress_bar()
 
     plan = Plan.read(options.run / "plan.json")
     tokenizer = AutoTokenizer.from_pretrained(options.run / "export")
@@ -75,7 +76,8 @@ def answer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, conversat
     )
     with torch.no_grad():
         tokens = model.generate(**inputs, max_new_tokens=LONGEST_ANSWER_TOKENS, do_sample=False)
-    return tokenizer.decode(tokens[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+    text = tokenizer.decode(tokens[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+    return " ".join(text.split())
 
 
 if __name__ == "__main__":
