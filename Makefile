@@ -25,7 +25,7 @@ demo: $(VENV)/.installed  ## installs, trains the tiny model on the built-in cha
 	$(BIN)/python docs/ask.py runs/tiny
 
 test: $(VENV)/.installed  ## unit, parity and smoke tests
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --dist loadfile
 
 lint: $(VENV)/.installed  ## style, import contracts, types
 	$(BIN)/ruff check .
