@@ -6,6 +6,8 @@ decides the exit code of the command; `docs/errors.md` lists them.
 
 from __future__ import annotations
 
+import errno
+
 
 class SftError(Exception):
     """An error with a place, a cause and a remedy.
@@ -60,6 +62,21 @@ class CheckpointError(SftError):
     """A checkpoint that can't be trusted, or a disk that can't take one."""
 
     exit_code = 5
+
+
+DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
+"""What the system says of a disk that takes no more."""
+
+
+def disk_error(error: BaseException) -> CheckpointError | None:
+    """The user's error behind a write that a full or failing disk refused; None for anything else."""
+    if not isinstance(error, OSError) or error.errno not in DISK_ERRORS:
+        return None
+    return CheckpointError(
+        f"the disk would not take more: {error.strerror}",
+        where=None if error.filename is None else str(error.filename),
+        fix="Free disk space, or choose another output_dir. Complete checkpoints are whole.",
+    )
 
 
 class OutOfMemoryError(SftError):

@@ -7,6 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The same examples every time: what CI finds, anyone can repeat. `--hypothesis-profile=default` looks further.
+settings.register_profile("repeatable", derandomize=True)
+settings.load_profile("repeatable")
 
 # Before torch starts: tests run side by side, and threads that fight for two cores are slower than none.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

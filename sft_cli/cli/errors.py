@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sft_cli.errors import SftError
+from sft_cli.errors import SftError, disk_error
 
 _SIGINT_CODE = 130
 
@@ -43,6 +43,10 @@ def reporting_errors(debug: bool) -> Iterator[None]:
     except Exception as error:  # the outermost frame: everything else is a bug, and says so
         if debug:
             traceback.print_exception(error)
+        disk = disk_error(error)
+        if disk is not None:
+            show(disk)
+            raise SystemExit(disk.exit_code) from error
         print(bug_report(error, debug), file=sys.stderr)
         raise SystemExit(1) from error
 
@@ -59,9 +63,9 @@ def bug_report(error: Exception, debug: bool) -> str:
     place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
     summary = traceback.format_exception_only(error)[-1].strip().splitlines()[0]
     hint = (
-        "report it with the traceback above"
+        "Report it with the traceback above."
         if debug
-        else "run it again with --debug to see the traceback, and report it"
+        else "Run it again with --debug to see the traceback, and report it."
     )
     return f"error: this is a bug in sftune: {summary}{place}\n  {hint}"
 

@@ -24,7 +24,7 @@ def init(
         with file.open("x", encoding="utf-8") as recipe:
             recipe.write(STARTER.read_text(encoding="utf-8"))
     except FileExistsError as error:
-        raise UsageError("exists already; nothing was written", where=str(file), fix="name another file") from error
+        raise UsageError("exists already; nothing was written", where=str(file), fix="Name another file.") from error
     except OSError as error:
-        raise UsageError(f"can't be written: {error.strerror}", where=str(file), fix="name another file") from error
+        raise UsageError(f"can't be written: {error.strerror}", where=str(file), fix="Name another file.") from error
     typer.echo(f"wrote {file}; `sftune plan {file}` shows what it would do, `sftune train {file}` does it")

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
-from sft_cli.errors import BY_EXIT_CODE, SftError
+from sft_cli.errors import BY_EXIT_CODE, SftError, disk_error
 from sft_cli.launch.control import Failure, Outcome
 from sft_cli.launch.log_files import last_lines, rank_log
 
@@ -21,6 +21,7 @@ def describe_failure(error: BaseException, rank: int) -> Failure:
     """What is written down of an exception that ended a rank."""
     trace = "".join(traceback.format_exception(error))
     now = time.time()
+    error = disk_error(error) or error
     if isinstance(error, SftError):
         return Failure(now, rank, error.exit_code, error.what, error.where, error.fix, trace, True, False)
     what = "".join(traceback.format_exception_only(error)).strip()
@@ -58,7 +59,7 @@ def rebuild_error(failure: Failure, *, ranks: int, logs: Path) -> SftError:
         error = kind(failure.what + place, where=failure.where, fix=failure.fix)
     else:
         error = kind(
-            f"rank {failure.rank} failed: {failure.what}", fix=f"the traceback is in {rank_log(logs, failure.rank)}"
+            f"rank {failure.rank} failed: {failure.what}", fix=f"The traceback is in {rank_log(logs, failure.rank)}."
         )
     error.add_note(f"On rank {failure.rank}:\n{failure.traceback}")
     return error
@@ -72,12 +73,12 @@ def silent_death_error(rank: int, exit_code: int, *, logs: Path) -> SftError:
     else:
         how = f"exited with code {exit_code} without an error"
     causes = {
-        signal.SIGKILL: "the kernel kills the largest process when a machine is out of memory (see dmesg)",
-        signal.SIGSEGV: "native code crashed: a kernel or library that doesn't fit this torch is the usual cause",
-        signal.SIGABRT: "native code gave up",
+        signal.SIGKILL: "The kernel kills the largest process when a machine is out of memory: see `dmesg`.",
+        signal.SIGSEGV: "Native code crashed; a kernel or library that doesn't fit this torch is the usual cause.",
+        signal.SIGABRT: "Native code gave up.",
     }
     cause = causes.get(signal.Signals(-exit_code)) if _is_signal(-exit_code) else None
-    return SftError(f"rank {rank} {how}", where=None, fix="\n  ".join([*([cause] if cause else []), *_log_tail(log)]))
+    return SftError(f"rank {rank} {how}", fix="\n  ".join([*([cause] if cause else []), *_log_tail(log)]))
 
 
 def vanished_error(ranks: list[int], *, logs: Path) -> SftError:
@@ -102,7 +103,7 @@ def _log_tail(log: Path) -> list[str]:
     """Lines for a remedy: where the log is and how it ends."""
     if not log.exists():
         log = log.with_name("launcher.log")
-    return [f"the log is {log}; it ends with:", *(f"  {line}" for line in last_lines(log, _LAST_LINES))]
+    return [f"The log is {log}; it ends with:", *(f"  {line}" for line in last_lines(log, _LAST_LINES))]
 
 
 def _is_lost_peer(error: BaseException) -> bool:

@@ -38,7 +38,7 @@ class FolderLock:
                 raise UsageError(
                     f"a run is already on in this folder (process {holder or 'unknown'})",
                     where=str(folder),
-                    fix="wait for it, stop it, or choose another output_dir",
+                    fix="Wait for it, stop it, or choose another output_dir.",
                 ) from error
             if _is_same_file(descriptor, path):
                 os.ftruncate(descriptor, 0)

@@ -92,5 +92,5 @@ class RankSession:
 def _error_block(failure: Failure, ranks: Ranks, logs: Path) -> str:
     place = f"{failure.where}: " if failure.where else ""
     rank = f"rank {failure.rank}: " if ranks.world_size > 1 else ""
-    fix = failure.fix if failure.is_expected else f"the traceback is in {rank_log(logs, failure.rank)}"
+    fix = failure.fix if failure.is_expected else f"The traceback is in {rank_log(logs, failure.rank)}."
     return f"error: {rank}{place}{failure.what}\n" + (f"  {fix}\n" if fix else "")

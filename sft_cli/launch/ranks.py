@@ -34,7 +34,7 @@ class Ranks:
             raise UsageError(
                 f"rank {rank} of {world_size} and local rank {local_rank} of {local_world_size} don't fit together",
                 where="environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE",
-                fix="start with torchrun or srun, or unset these variables",
+                fix="Start with torchrun or srun, or unset these variables.",
             )
         return cls(rank, world_size, local_rank, local_world_size)
 
@@ -48,5 +48,5 @@ def read_count(environ: Mapping[str, str], name: str) -> int:
     text = environ.get(name, "")
     if not (text.isascii() and text.isdigit()):
         problem = f"`{text}` is not a whole number" if name in environ else "not set"
-        raise UsageError(problem, where=f"environment: {name}", fix="start with torchrun or srun, which set it")
+        raise UsageError(problem, where=f"environment: {name}", fix="Start with torchrun or srun, which set it.")
     return int(text)

@@ -159,13 +159,13 @@ def _require_writable(path: Path) -> None:
         raise CheckpointError(
             "the output folder can't be created: this is not a folder",
             where=str(existing),
-            fix="choose another output_dir",
+            fix="Choose another output_dir.",
         )
     if not os.access(existing, os.W_OK | os.X_OK):
         raise CheckpointError(
             "the output folder can't be written to: no permission",
             where=str(existing),
-            fix="choose another output_dir, or make this one writable",
+            fix="Choose another output_dir, or make this one writable.",
         )
 
 
@@ -177,7 +177,7 @@ def _disk_errors(path: Path) -> Iterator[None]:
         raise CheckpointError(
             f"the output folder can't be written to: {error.strerror}",
             where=str(error.filename or path),
-            fix="choose another output_dir, or make room or permission for this one",
+            fix="Choose another output_dir, or make room or permission for this one.",
         ) from error
 
 
@@ -187,13 +187,13 @@ def _require_no_run(folder: RunFolder, overwrite: bool) -> None:
             raise UsageError(
                 "the output folder already holds a run",
                 where=str(folder.path),
-                fix="choose another output_dir, or add --overwrite to delete that run",
+                fix="Choose another output_dir, or add --overwrite to delete that run.",
             )
     elif folder.recipe_yaml.exists() and not folder.plan_json.exists():
         raise UsageError(
             "this recipe was not written by a run, and a run here would replace it",
             where=str(folder.recipe_yaml),
-            fix="choose another output_dir",
+            fix="Choose another output_dir.",
         )
 
 
@@ -208,7 +208,7 @@ def _require_no_input_inside(folder: RunFolder, plan: Plan) -> None:
                 raise UsageError(
                     f"--overwrite would delete {doomed}, which the recipe reads",
                     where=text,
-                    fix="choose another output_dir, or move what the recipe reads",
+                    fix="Choose another output_dir, or move what the recipe reads.",
                 )
 
 

@@ -44,7 +44,7 @@ def rendezvous_address(environ: Mapping[str, str]) -> tuple[str, int]:
     """
     hosts = expand_hosts(environ.get("SLURM_STEP_NODELIST") or environ.get("SLURM_JOB_NODELIST", ""))
     if not hosts:
-        raise UsageError("no host in it", where="environment: SLURM_STEP_NODELIST", fix="start with srun")
+        raise UsageError("no host in it", where="environment: SLURM_STEP_NODELIST", fix="Start with srun.")
     job, step = read_count(environ, "SLURM_JOB_ID"), read_count(environ, "SLURM_STEP_ID")
     # Jobs that share a node have neighbouring numbers, and steps of one job too: keep both apart.
     return hosts[0], _FIRST_PORT + (31 * job + step) % (_LAST_PORT - _FIRST_PORT)

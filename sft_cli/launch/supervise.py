@@ -101,7 +101,7 @@ def _exit_code(run: _Run, control: ControlFolder, world: World, logs: Path) -> i
     if run.was_killed_by_user:
         raise SftError(
             f"killed by a second {signal.Signals(run.signals.last).name} while a checkpoint was being written",
-            fix="complete checkpoints of this run are kept; wait after the first signal to get one of the last step",
+            fix="Complete checkpoints of this run are kept; wait after the first signal to get one of the last step.",
         )
     error = first_error(failures, silent, ranks=world.ranks, logs=logs)
     if error is not None:

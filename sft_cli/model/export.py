@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.distributed.tensor import DTensor
@@ -109,7 +111,15 @@ def _write_weights(folder: Path, tensors: Iterator[tuple[str, Tensor]], *, is_fi
 
 
 def _write_shard(folder: Path, number: int, shard: dict[str, Tensor]) -> list[str]:
-    save_file(shard, folder / f"{number}.safetensors", metadata={"format": "pt"})
+    path = folder / f"{number}.safetensors"
+    try:
+        save_file(shard, path, metadata={"format": "pt"})
+    except SafetensorError as error:
+        code = re.search(r"os error (\d+)", str(error))
+        if code is None:
+            raise
+        # What the system said, as Python says it elsewhere: a full disk must not look like a bug.
+        raise OSError(int(code[1]), os.strerror(int(code[1])), str(path)) from error
     return list(shard)
 
 

@@ -1,4 +1,4 @@
-"""What this machine can train on: its visible GPUs and CPU cores, found without torch."""
+"""What this machine can train on: its visible GPUs, found without torch."""
 
 from __future__ import annotations
 
@@ -17,14 +17,12 @@ class Hardware:
     gpu_name: str | None
     gpu_memory_gib: float | None
     """Of the smallest visible GPU, or of the named one."""
-    cpu_cores: int
-    """Cores that this process may use."""
     named: bool = False
     """The GPU was named with `--gpu`: plan for it, whether or not this machine has one."""
 
 
 def find_hardware(gpu: str | None = None) -> Hardware:
-    """The machine's visible GPUs and CPU cores; `gpu` (`h200`) puts a GPU from the table in their place.
+    """The machine's visible GPUs; `gpu` (`h200`) puts a GPU from the table in their place.
 
     Raises:
         UsageError: a name that the table lacks.
@@ -33,14 +31,13 @@ def find_hardware(gpu: str | None = None) -> Hardware:
     setting = os.environ.get("CUDA_VISIBLE_DEVICES")
     mig_uuids = [entry for entry in (setting or "").split(",") if entry.startswith("MIG-")]
     devices = visible(list_devices(mig_uuids), setting)
-    cores = _cpu_cores()
     if gpu is not None:
         named = find_gpu(gpu)
-        return Hardware(len(devices), named.name, named.memory_gib, cores, named=True)
+        return Hardware(len(devices), named.name, named.memory_gib, named=True)
     if not devices:
-        return Hardware(0, None, None, cores)
+        return Hardware(0, None, None)
     smallest = min(devices, key=lambda device: device.memory_gib)
-    return Hardware(len(devices), smallest.name, smallest.memory_gib, cores)
+    return Hardware(len(devices), smallest.name, smallest.memory_gib)
 
 
 def visible(devices: Sequence[Device], setting: str | None) -> list[Device]:
@@ -69,10 +66,3 @@ def visible(devices: Sequence[Device], setting: str | None) -> list[Device]:
             return []
         chosen += matches
     return chosen
-
-
-def _cpu_cores() -> int:
-    # Containers and batch systems narrow the affinity; macOS has none.
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -19,5 +19,5 @@ def builtin_recipe(name: str, where: str | None = None) -> Path:
     path = folder / f"{name.removeprefix(PREFIX)}.yaml"
     if path.parent != folder or not path.is_file():
         names = ", ".join(f"{PREFIX}{file.stem}" for file in sorted(folder.glob("*.yaml")))
-        raise RecipeError(f"there is no built-in recipe {name}", where=where, fix=f"the built-in recipes: {names}")
+        raise RecipeError(f"there is no built-in recipe {name}", where=where, fix=f"The built-in recipes: {names}.")
     return path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import yaml
 
@@ -16,6 +17,9 @@ _HEADER = (
 )
 
 
+_UNICODE_LINE_BREAKS = frozenset("\x85\u2028\u2029")
+
+
 def _resolvers_of_both() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
     older, newer = yaml.SafeDumper.yaml_implicit_resolvers, implicit_resolvers()
     return {first: [*older.get(first, []), *newer.get(first, [])] for first in {*older, *newer}}
@@ -25,6 +29,19 @@ class _Dumper(yaml.SafeDumper):
     """Quotes text that a YAML 1.1 or 1.2 reader would take for something else."""
 
     yaml_implicit_resolvers = _resolvers_of_both()
+
+    def analyze_scalar(self, scalar: str) -> Any:
+        """Line breaks that only Unicode knows are escaped: PyYAML writes them as they are and reads them as spaces."""
+        analysis = super().analyze_scalar(scalar)
+        if set(scalar) & _UNICODE_LINE_BREAKS:
+            analysis.allow_flow_plain = analysis.allow_block_plain = False
+            analysis.allow_single_quoted = analysis.allow_block = False
+        return analysis
+
+    def write_double_quoted(self, text: str, split: bool = True) -> None:
+        self.allow_unicode = not set(text) & _UNICODE_LINE_BREAKS
+        super().write_double_quoted(text, split)
+        self.allow_unicode = True
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         """List items are indented under their key, as people write them."""

@@ -46,7 +46,7 @@ def _base_of(document: Document, path: Path, name: str, chain: dict[Path, str]) 
     where = f"{name}:{document.lines[('extends',)]}: extends"
     base = document.values["extends"]
     if not isinstance(base, str) or not base:
-        raise RecipeError("must be one path", where=where, fix="write `extends: other.yaml`; chains go file by file")
+        raise RecipeError("must be one path", where=where, fix="Write `extends: other.yaml`; chains go file by file.")
     if base.startswith(builtin.PREFIX):
         base_path, base_name = builtin.builtin_recipe(base, where), base
     else:
@@ -57,10 +57,10 @@ def _base_of(document: Document, path: Path, name: str, chain: dict[Path, str]) 
     if base_path.resolve() in chain:
         names = [*chain.values()][[*chain].index(base_path.resolve()) :]
         raise RecipeError(
-            f"a circle: {' -> '.join([*names, base_name])}", where=where, fix="remove one of these `extends`"
+            f"a circle: {' -> '.join([*names, base_name])}", where=where, fix="Remove one of these `extends`."
         )
     if not base_path.exists():
         raise RecipeError(
-            f"no such file: {base_path}", where=where, fix="the path is relative to the recipe that names it"
+            f"no such file: {base_path}", where=where, fix="The path is relative to the recipe that names it."
         )
     return base_path, base_name

@@ -40,7 +40,7 @@ def check_chat_template(recipe: Recipe, places: Places) -> None:
         return
     where = places.of("model.chat_template")
     if os.path.exists(template):
-        raise ModelError(f"a chat template is a file: {template}", where=where, fix="name the .jinja file")
+        raise ModelError(f"a chat template is a file: {template}", where=where, fix="Name the .jinja file.")
     raise ModelError(f"no such file: {template}", where=where, fix=nearest(Path(template)))
 
 
@@ -49,10 +49,10 @@ def nearest(path: Path) -> str:
     folder = path.parent
     if not folder.is_dir():
         missing = next(parent for parent in reversed([path, *path.parents]) if not parent.exists())
-        return f"{missing.parent} has no {missing.name}; paths in a recipe are relative to the recipe's folder"
+        return f"{missing.parent} has no {missing.name}; paths in a recipe are relative to the recipe's folder."
     close = get_close_matches(path.name, os.listdir(folder), n=1)
     if close:
-        return f"did you mean {folder / close[0]}?"
+        return f"Did you mean {folder / close[0]}?"
     if Path(path.name).exists():
-        return f"paths in a recipe are relative to the recipe's folder; there is {Path(path.name).absolute()}"
-    return f"put it into {folder}, or correct the path"
+        return f"Paths in a recipe are relative to the recipe's folder; there is {Path(path.name).absolute()}."
+    return f"Put it into {folder}, or correct the path."

@@ -44,10 +44,6 @@ class Key:
         return str in alternatives(self.field.annotation) or self.is_sources
 
     @property
-    def takes_null(self) -> bool:
-        return NoneType in alternatives(self.field.annotation)
-
-    @property
     def is_sources(self) -> bool:
         return self.field.annotation == tuple[SourceSection, ...]
 

@@ -31,10 +31,10 @@ def apply_override(layer: Layer, text: str, rank: int) -> Layer:
     name = f"--set {shown}"
     dotted, equals, written = text.partition("=")
     if not equals or not re.fullmatch(r"\w+(\.\w+)*", dotted.strip()):
-        raise RecipeError("not `section.key=value`", where=name, fix="write it like `--set batching.tokens=512`")
+        raise RecipeError("not `section.key=value`", where=name, fix="Write it like `--set batching.tokens=512`.")
     path = split(dotted.strip())
     if path == ("extends",):
-        raise RecipeError("`extends` can't be set on the command line", where=name, fix="write it in a recipe")
+        raise RecipeError("`extends` can't be set on the command line", where=name, fix="Write it in a recipe.")
     value = _value(written.strip(), path, name)
     place = Place(name, None, rank)
     own = Layer(_nested(path, value), {path: place})
@@ -76,13 +76,13 @@ def _with_item(layer: Layer, path: KeyPath, value: Any, place: Place) -> Layer:
         items = []
     if not isinstance(items, list):
         raise RecipeError(
-            f"{dotted} is not a list, so it has no item {index}", where=place.source, fix="leave out the number"
+            f"{dotted} is not a list, so it has no item {index}", where=place.source, fix="Leave out the number."
         )
     if index > len(items):
         raise RecipeError(
             f"{dotted} has {len(items)} items, so item {index} can't be set",
             where=place.source,
-            fix=f"count from 0; {dotted}.{len(items)} appends one",
+            fix=f"Count from 0; {dotted}.{len(items)} appends one.",
         )
     if rest and not (index < len(items) and isinstance(items[index], dict)):
         value, rest = _nested(rest, value), ()

@@ -114,20 +114,22 @@ def expanded(path: str, where: str) -> str:
         RecipeError: a variable that isn't set, a user that doesn't exist, a character that no path can have.
     """
     if "\0" in path:
-        raise RecipeError("a path can't hold the character U+0000", where=where, fix="remove it")
+        raise RecipeError("a path can't hold the character U+0000", where=where, fix="Remove it.")
 
     def value_of(match: re.Match[str]) -> str:
         variable = match[1] or match[2]
         if variable is None:
             return "$"
         if variable not in os.environ:
-            raise RecipeError(f"${variable} isn't set", where=where, fix=f"export {variable}, or write the path itself")
+            raise RecipeError(
+                f"${variable} isn't set", where=where, fix=f"Export {variable}, or write the path itself."
+            )
         return os.environ[variable]
 
     home = os.path.expanduser(path)
     if home.startswith("~"):
         user = path.split("/")[0]
-        fix = f"write the path itself, or ./{user} for a file of that name"
+        fix = f"Write the path itself, or ./{user} for a file of that name."
         raise RecipeError(f"{user} is no user's home", where=where, fix=fix)
     return re.sub(r"\$(?:(\w+)|\{(\w+)\}|\$)", value_of, home)
 

@@ -51,10 +51,6 @@ class Places:
         found = self._nearest(split(key))
         return (found[1].rank, found[1].line or 0) if found else (0, 0)
 
-    def has(self, key: str) -> bool:
-        """Whether the user wrote exactly this key."""
-        return split(key) in self.written
-
     def _nearest(self, path: KeyPath) -> tuple[KeyPath, Place] | None:
         for length in range(len(path), 0, -1):
             place = self.written.get(path[:length])

@@ -32,7 +32,7 @@ def ranks_without_sharding(backend: str, ranks: int) -> Problem | None:
     """
     if backend == "none" and ranks > 1:
         what = f"`none` is for one process, and there are {ranks}"
-        return Problem("sharding.backend", what, "write `backend: fsdp2`, or `launch: {gpus: 1}`")
+        return Problem("sharding.backend", what, "Write `backend: fsdp2`, or `launch: {gpus: 1}`.")
     return None
 
 
@@ -42,13 +42,13 @@ def _batching(recipe: Recipe) -> Iterator[Problem]:
         yield Problem(
             "data.max_length",
             f"rows of {longest} tokens don't fit into a micro-batch of {batching.tokens} (`batching.tokens`)",
-            f"lower it to at most {batching.tokens}, or raise `batching.tokens` to {longest}",
+            f"Lower it to at most {batching.tokens}, or raise `batching.tokens` to {longest}.",
         )
     if batching.order == "length_grouped" and batching.mode == "packing":
         yield Problem(
             "batching.order",
             "`length_grouped` goes with padding only: packs are full whatever the order",
-            "write `order: shuffled`, or `mode: padding`",
+            "Write `order: shuffled`, or `mode: padding`.",
         )
 
 
@@ -64,7 +64,7 @@ def _optimizer(recipe: Recipe) -> Iterator[Problem]:
         yield Problem(
             "optimizer.in_backward",
             "updates while gradients appear, so their norm isn't known in time to clip it",
-            "write `train: {max_grad_norm: null}`, or `in_backward: false`",
+            "Write `train: {max_grad_norm: null}`, or `in_backward: false`.",
         )
 
 
@@ -74,13 +74,13 @@ def _schedule(recipe: Recipe) -> Iterator[Problem]:
         yield Problem(
             "schedule.warmup",
             f"{warmup} is neither a whole number of steps nor a fraction below 1",
-            f"write {round(warmup)} for steps, or something like 0.03 for a share of all steps",
+            f"Write {round(warmup)} for steps, or something like 0.03 for a share of all steps.",
         )
     elif steps is not None and warmup >= 1 and warmup >= steps:
         yield Problem(
             "schedule.warmup",
             f"{warmup:.0f} steps of warm-up are not fewer than the {steps} of the whole run (`train.max_steps`)",
-            "write fewer steps, or a fraction such as 0.03",
+            "Write fewer steps, or a fraction such as 0.03.",
         )
 
 
@@ -90,27 +90,27 @@ def _evaluate(recipe: Recipe) -> Iterator[Problem]:
     off = EvaluateSection().model_dump()
     for key, value in recipe.evaluate.model_dump().items():
         if value != off[key]:
-            fix = f"name it in `data.eval`, or write `{key}: {'null' if off[key] is None else 'false'}`"
+            fix = f"Name it in `data.eval`, or write `{key}: {'null' if off[key] is None else 'false'}`."
             yield Problem(f"evaluate.{key}", "there is nothing to evaluate on", fix)
 
 
 def _launch(recipe: Recipe) -> Iterator[Problem]:
     launch = recipe.launch
     if launch.nodes == 1 and launch.node_rank is not None:
-        yield Problem("launch.node_rank", "there is one machine only", "remove it, or set `nodes`")
+        yield Problem("launch.node_rank", "there is one machine only", "Remove it, or set `nodes`.")
     elif launch.node_rank is not None and launch.node_rank >= launch.nodes:
         what = f"{launch.node_rank} is not one of {launch.nodes} machines"
-        yield Problem("launch.node_rank", what, f"count from 0 to {launch.nodes - 1}")
+        yield Problem("launch.node_rank", what, f"Count from 0 to {launch.nodes - 1}.")
     if launch.nodes > 1 and launch.rendezvous is None:
         what = f"{launch.nodes} machines need to know where to meet"
-        yield Problem("launch.nodes", what, "write `rendezvous: host:port` of the first machine")
+        yield Problem("launch.nodes", what, "Write `rendezvous: host:port` of the first machine.")
 
 
 def _model(recipe: Recipe) -> Iterator[Problem]:
     model = recipe.model
     if model.revision is not None and not _is_hub(model.path):
         what = "only models of the hub have revisions, and this one is local"
-        yield Problem("model.revision", what, "remove it")
+        yield Problem("model.revision", what, "Remove it.")
 
 
 def _sources(recipe: Recipe) -> Iterator[Problem]:
@@ -123,11 +123,11 @@ def _source(source: SourceSection, key: str) -> Iterator[Problem]:
     if _is_hub(source.path):
         return
     if source.subset is not None:
-        yield Problem(f"{key}.subset", "only data sets of the hub have subsets, and this one is local", "remove it")
+        yield Problem(f"{key}.subset", "only data sets of the hub have subsets, and this one is local", "Remove it.")
     # `split: train` is what local files are called elsewhere; it asks for nothing that isn't done.
     if Path(source.path).is_absolute() and source.split not in (None, "train"):
         what = f"local files have no splits, so no `{source.split}`"
-        yield Problem(f"{key}.split", what, "remove it, and name the file that holds that split")
+        yield Problem(f"{key}.split", what, "Remove it, and name the file that holds that split.")
 
 
 def _is_hub(path: str) -> bool:

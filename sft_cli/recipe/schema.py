@@ -150,7 +150,7 @@ class TrainSection(Section):
         131072, "Slots, padding included, over all GPUs; rounded up to whole rounds of micro-batches", ge=1
     )
     max_grad_norm: float | None = _option(1.0, "Clip the gradient to this norm", gt=0, allow_inf_nan=False)
-    seed: int = _option(0, "Of weights, order and weights of sources", ge=0)
+    seed: int = _option(0, "Of weights, order and weights of sources", ge=0, le=2**63 - 1)
 
 
 class EvaluateSection(Section):

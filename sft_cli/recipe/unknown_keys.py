@@ -56,7 +56,7 @@ def _not_a_section(path: KeyPath, value: Any) -> Problem:
     names = list(sections()[_schema_path(path)].model_fields)
     likely = names[0]
     fits = isinstance(value, str) and likely in ("path", "name", "mode", "train")
-    example = f"write `{path[-1]}: {{{likely}: {value}}}`" if fits else f"its keys: {', '.join(names)}"
+    example = f"Write `{path[-1]}: {{{likely}: {value}}}`." if fits else f"Its keys: {', '.join(names)}."
     return Problem(join(path), f"a section, not a single value; got {shown(value)}", example)
 
 
@@ -72,9 +72,9 @@ def _unknown(name: str, path: KeyPath) -> Problem:
         return Problem(key, f"there is no key `{name}`: {answer.what}", answer.fix)
     close = list(_similar(name, here))
     fix = (
-        f"did you mean `{close[0]}`?"
+        f"Did you mean `{close[0]}`?"
         if close
-        else f"the keys {_standing(here)}: {', '.join(sections()[here].model_fields)}"
+        else f"The keys {_standing(here)}: {', '.join(sections()[here].model_fields)}."
     )
     return Problem(key, f"there is no key `{name}` {_standing(here)}", fix)
 
@@ -84,7 +84,7 @@ def _standing(section: SchemaPath) -> str:
 
 
 def _moved(name: str, home: SchemaPath) -> str:
-    return f"move it under `{'.'.join(home)}:`" if home else f"move `{name}` to the top level"
+    return f"Move it under `{'.'.join(home)}:`." if home else f"Move `{name}` to the top level."
 
 
 def _homes(name: str, here: SchemaPath) -> Iterator[SchemaPath]:

@@ -68,12 +68,12 @@ def _problem(path: KeyPath, values: dict[str, Any]) -> Problem:
     if isinstance(parent, dict) and path[-1] not in parent:
         example = _EXAMPLES.get(dotted, _SOURCE)
         what = f"the recipe has no `{dotted}`" if len(path) == 1 else f"`{path[-1]}` is missing"
-        return Problem(dotted, what, f"add `{path[-1]}: {example}`")
+        return Problem(dotted, what, f"Add `{path[-1]}: {example}`.")
     value = lookup(values, path)
     key = keys().get(schema_path)
     if isinstance(path[-1], int) or key is None:
         return Problem(
-            dotted, f"a source is a path or a mapping with `path`, got {shown(value)}", f"write `- {_SOURCE}`"
+            dotted, f"a source is a path or a mapping with `path`, got {shown(value)}", f"Write `- {_SOURCE}`."
         )
     if value in ("", [], ()):
         return Problem(dotted, f"expected {key.wanted}, got nothing", _remedy(key, value))
@@ -82,25 +82,25 @@ def _problem(path: KeyPath, values: dict[str, Any]) -> Problem:
 
 def _remedy(key: Key, value: Any) -> str:
     if key.wanted.startswith("a list") and isinstance(value, str):
-        return f"write `{key.path[-1]}: [{value}]`"
+        return f"Write `{key.path[-1]}: [{value}]`."
     if key.words and isinstance(value, list):
         value = next((item for item in value if item not in key.words), None)
     if key.words and isinstance(value, str | bool):
         spelled = str(value).lower()
         close = get_close_matches(spelled, key.words, n=1, cutoff=0.5) or _meant_by(spelled, key.words)
         if close:
-            return f"did you mean `{close[0]}`?"
+            return f"Did you mean `{close[0]}`?"
     plain = _plain_number(value)
     if plain is not None and key.wanted.startswith("a whole number"):
-        return f"write {plain}"
+        return f"Write {plain}."
     if isinstance(value, str) and value in ("yes", "on", "no", "off", "y", "n") and "true" in key.wanted:
-        return f"write {'true' if value in ('yes', 'on', 'y') else 'false'}"
+        return f"Write {'true' if value in ('yes', 'on', 'y') else 'false'}."
     if key.takes_text and isinstance(value, int | float):
-        return "put it in quotes"
+        return "Put it in quotes."
     default = key.field.get_default()
     if key.is_sources or key.field.is_required():
-        return f"write `{key.path[-1]}: {_EXAMPLES.get(key.dotted, _SOURCE)}`"
-    return f"leave it out for the default, {shown_default(default)}"
+        return f"Write `{key.path[-1]}: {_EXAMPLES.get(key.dotted, _SOURCE)}`."
+    return f"Leave it out for the default, {shown_default(default)}."
 
 
 def _meant_by(spelled: str, words: tuple[str, ...]) -> list[str]:

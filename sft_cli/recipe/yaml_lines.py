@@ -103,20 +103,20 @@ class _Builder:
     def build(self, node: yaml.Node, path: KeyPath) -> Any:
         self.values += 1
         if self.values > MAX_VALUES:
-            raise self.fail(node, f"more than {MAX_VALUES} values, aliases expanded", "use fewer aliases")
+            raise self.fail(node, f"more than {MAX_VALUES} values, aliases expanded", "Use fewer aliases.")
         if isinstance(node, yaml.ScalarNode):
             return self.scalar(node)
         if id(node) in self.open_nodes:
-            raise self.fail(node, "an anchor that contains itself", "let the alias stand outside of its anchor")
+            raise self.fail(node, "an anchor that contains itself", "Let the alias stand outside of its anchor.")
         self.open_nodes.add(id(node))
         built: Any
         if isinstance(node, yaml.MappingNode):
             if node.tag != _TAG + "map":
-                raise self.fail(node, f"the tag {node.tag} can't be used in a recipe", "write plain YAML")
+                raise self.fail(node, f"the tag {node.tag} can't be used in a recipe", "Write plain YAML.")
             built = self.mapping(node, path)
         else:
             if node.tag != _TAG + "seq":
-                raise self.fail(node, f"the tag {node.tag} can't be used in a recipe", "write plain YAML")
+                raise self.fail(node, f"the tag {node.tag} can't be used in a recipe", "Write plain YAML.")
             built = []
             for index, item in enumerate(node.value):
                 self.lines[(*path, index)] = item.start_mark.line + 1
@@ -136,7 +136,7 @@ class _Builder:
                 raise RecipeError(
                     f"the key stands twice: first on line {first_line[key]}, again on line {line}",
                     where=f"{self.name}:{line}: {dotted}",
-                    fix="keep one of them",
+                    fix="Keep one of them.",
                 )
             first_line[key] = line
             if key_node.tag == _MERGE:
@@ -154,25 +154,32 @@ class _Builder:
         merged: dict[str, Any] = {}
         for base in reversed(node.value) if isinstance(node, yaml.SequenceNode) else [node]:
             if not isinstance(base, yaml.MappingNode):
-                raise self.fail(node, "`<<` merges mappings only", "let it point to an anchor of a mapping")
+                raise self.fail(node, "`<<` merges mappings only", "Let it point to an anchor of a mapping.")
             merged |= self.build(base, path)
         return merged
 
+    def text(self, node: yaml.ScalarNode) -> str:
+        """JSON escapes a character above U+FFFF as two halves, which PyYAML leaves apart."""
+        try:
+            return str(node.value).encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError as error:
+            raise self.fail(node, "half a character", "Write both halves of the escape, or the character.") from error
+
     def key(self, node: yaml.Node) -> str:
         if isinstance(node, yaml.ScalarNode) and node.tag in (_STR, _MERGE):
-            return str(node.value)
+            return self.text(node)
         got = f"`{node.value}`" if isinstance(node, yaml.ScalarNode) else "a list or mapping"
-        raise self.fail(node, f"a key must be a word, got {got}", "put it in quotes, or correct it")
+        raise self.fail(node, f"a key must be a word, got {got}", "Put it in quotes, or correct it.")
 
     def scalar(self, node: yaml.ScalarNode) -> Any:
         text = node.value
         if node.tag in (_STR, _MERGE):
-            return text
+            return self.text(node)
         pattern, _ = CORE_SCHEMA.get(node.tag, (None, ""))
         if pattern is None:
-            raise self.fail(node, f"the tag {node.tag} can't be used in a recipe", "write plain YAML")
+            raise self.fail(node, f"the tag {node.tag} can't be used in a recipe", "Write plain YAML.")
         if not pattern.match(text):
-            raise self.fail(node, f"{text!r} is not of the type its tag says", "drop the tag, or correct the value")
+            raise self.fail(node, f"{text!r} is not of the type its tag says", "Drop the tag, or correct the value.")
         if node.tag == _NULL:
             return None
         if node.tag == _BOOL:
@@ -180,7 +187,7 @@ class _Builder:
         if node.tag == _FLOAT:
             return float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
         if len(text) > 30:
-            raise self.fail(node, f"{text[:12]}... has {len(text)} digits", "write a smaller number")
+            raise self.fail(node, f"{text[:12]}... has {len(text)} digits", "Write a smaller number.")
         base = {"0o": 8, "0x": 16}.get(text[:2], 10)
         return int(text if base == 10 else text[2:], base)
 

@@ -20,7 +20,7 @@ def syntax_error(error: yaml.YAMLError, text: str, name: str) -> RecipeError:
         return RecipeError(
             f"the character U+{ord(text[error.position]):04X} can't stand in YAML",
             where=f"{name}:{line}",
-            fix="remove it, or write it as an escape in quotes",
+            fix="Remove it, or write it as an escape in quotes.",
         )
     if not isinstance(error, yaml.MarkedYAMLError):
         raise error
@@ -38,24 +38,24 @@ def _line(text: str, line: int) -> str:
 def _explain(error: yaml.MarkedYAMLError, line: str) -> tuple[str, str]:
     problem = error.problem or "not YAML"
     if "'\\t'" in problem:
-        return "tabs can't indent YAML", "use spaces"
+        return "tabs can't indent YAML", "Use spaces."
     if "another document" in problem:
-        return "a second document starts here; a recipe is one", "remove the `---`"
+        return "a second document starts here; a recipe is one", "Remove the `---`."
     if problem == "nested too deeply":
-        return problem, "a recipe has sections and keys, no more"
+        return problem, "A recipe has sections and keys, no more."
     if "undefined alias" in problem:
-        return problem, "define it first with `&name`, or put the text in quotes"
+        return problem, "Define it first with `&name`, or put the text in quotes."
     if "mapping values are not allowed" in problem:
-        fix = "put text that contains `: ` in quotes; line up the keys of a section"
+        fix = "Put text that contains `: ` in quotes; line up the keys of a section."
         return "a second `:` in one line, or a line indented too far", fix
     if "could not find expected ':'" in problem:
-        return "a key without its `:`", "write `key: value`, with a space after the `:`"
+        return "a key without its `:`", "Write `key: value`, with a space after the `:`."
     if "cannot start any token" in problem:
-        return f"a value can't start with the character that stands here: {line.strip()[:40]}", "put it in quotes"
+        return f"a value can't start with the character that stands here: {line.strip()[:40]}", "Put it in quotes."
     if error.context and "while scanning a quoted scalar" in error.context:
-        return "a quoted text that never ends", "close it with the same quote"
+        return "a quoted text that never ends", "Close it with the same quote."
     if error.context and "flow" in error.context:
-        return f"a bracket that is not closed: {problem}", "close every [ and {, and put a comma between items"
+        return f"a bracket that is not closed: {problem}", "Close every [ and {, and put a comma between items."
     if "expected <block end>" in problem:
-        return "this line is indented unlike its neighbours", "line up the keys of a section"
-    return problem, "correct the YAML here"
+        return "this line is indented unlike its neighbours", "Line up the keys of a section."
+    return problem, "Correct the YAML here."

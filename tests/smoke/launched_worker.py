@@ -35,7 +35,7 @@ def act(name: str, session: RankSession) -> int:
             while True:
                 time.sleep(1)
         case "data_error":
-            raise DataError("not a row", where="chat.jsonl:104", fix="mend the row")
+            raise DataError("not a row", where="chat.jsonl:104", fix="Mend the row.")
         case "bug":
             raise ValueError("a bug")
         case "lost_peer":

@@ -150,7 +150,7 @@ def test_error_of_one_rank_ends_the_others_and_appears_once(launch: Callable[[li
     failed_at = time.monotonic()
     exit_code, stdout, stderr = run.end()
     assert exit_code == 3
-    assert stderr == "DataError: chat.jsonl:104: not a row (rank 1)\n  mend the row\n"
+    assert stderr == "DataError: chat.jsonl:104: not a row (rank 1)\n  Mend the row.\n"
     assert stdout == "terminal of rank 0\n"
     assert time.monotonic() - failed_at < 15
     assert "DataError" in (run.logs / "rank-1.log").read_text()
@@ -189,7 +189,7 @@ def test_joined_rank_says_itself_what_is_wrong(tmp_path: Path) -> None:
     worker = joined_worker(tmp_path, "data_error")
     _, stderr = worker.communicate(timeout=30)
     assert worker.returncode == 3
-    assert stderr == "error: rank 1: chat.jsonl:104: not a row\n  mend the row\n"
+    assert stderr == "error: rank 1: chat.jsonl:104: not a row\n  Mend the row.\n"
 
 
 def test_joined_rank_stops_with_the_signals_own_code(tmp_path: Path) -> None:

@@ -99,5 +99,5 @@ def test_usage_errors_end_with_2(sftune: Callable[..., Ended], arguments: list[s
 def test_python_m_is_the_same_command(python: Python) -> None:
     ended = python("-m", "sft_cli", "plan", "gone.yaml")
     assert ended.returncode == 2
-    assert ended.stderr == "error: gone.yaml: no such file\n  `sftune init FILE` writes a starter recipe\n"
+    assert ended.stderr == "error: gone.yaml: no such file\n  `sftune init FILE` writes a starter recipe.\n"
     assert ended.stdout == ""

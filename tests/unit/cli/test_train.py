@@ -107,12 +107,12 @@ def test_the_code_of_a_stopped_run_is_the_commands(
 
 def test_a_workers_error_is_the_commands(sftune: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
     def run_workers(*arguments: Any, **options: Any) -> int:
-        raise NonFiniteError("rank 1: the loss of step 3 is nan", fix="lower the learning rate")
+        raise NonFiniteError("rank 1: the loss of step 3 is nan", fix="Lower the learning rate.")
 
     monkeypatch.setattr("sft_cli.launch.supervise.run_workers", run_workers)
     ended = sftune("train")
     assert ended.code == 7
-    assert ended.err == "error: rank 1: the loss of step 3 is nan\n  lower the learning rate\n"
+    assert ended.err == "error: rank 1: the loss of step 3 is nan\n  Lower the learning rate.\n"
 
 
 def test_a_dry_run_writes_the_plan_alone(sftune: Callable[..., Ended], workers: Calls) -> None:

@@ -55,7 +55,7 @@ def test_every_exit_code_survives() -> None:
 def test_bug_is_named_with_its_type_and_the_place_of_its_traceback() -> None:
     error = first_error({1: failure(ValueError("bad\nvalue"), 1, 1)}, {}, ranks=1, logs=LOGS)
     assert type(error) is SftError
-    assert str(error) == "rank 1 failed: ValueError: bad\nvalue\n  the traceback is in /run/logs/rank-1.log"
+    assert str(error) == "rank 1 failed: ValueError: bad\nvalue\n  The traceback is in /run/logs/rank-1.log."
 
 
 def test_earliest_wins() -> None:

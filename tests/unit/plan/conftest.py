@@ -35,7 +35,7 @@ def make_plan(make_recipe: Callable[..., Recipe]) -> MakePlan:
     def make(hardware: Hardware | None = None, ranks: int | None = None, **sections: Any) -> Plan:
         recipe = make_recipe(**sections)
         model = find_model(recipe.model)
-        return resolve(recipe, hardware or Hardware(0, None, None, 2), model, None, ranks)
+        return resolve(recipe, hardware or Hardware(0, None, None), model, None, ranks)
 
     return make
 

@@ -13,7 +13,7 @@ from sft_cli.plan.resolve import plan_json, resolve
 from sft_cli.recipe.load import load_recipe
 
 CONFIGS = sorted((Path(__file__).parents[3] / "configs").glob("*.yaml"))
-EIGHT_H200 = Hardware(8, "NVIDIA H200", 140.4, 128)
+EIGHT_H200 = Hardware(8, "NVIDIA H200", 140.4)
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def test_there_are_the_two_that_the_readme_names() -> None:
     assert {"tiny.yaml", "qwen27b.yaml"} <= {path.name for path in CONFIGS}
 
 
-@pytest.mark.parametrize("hardware", [Hardware(0, None, None, 2), EIGHT_H200], ids=["cpu", "h200"])
+@pytest.mark.parametrize("hardware", [Hardware(0, None, None), EIGHT_H200], ids=["cpu", "h200"])
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_it_is_valid_and_can_be_planned(path: Path, hardware: Hardware) -> None:
     loaded = load_recipe(path)

@@ -9,9 +9,9 @@ from sft_cli.plan.processes import choose_world
 from sft_cli.recipe.places import Place, Places
 from sft_cli.recipe.schema import LaunchSection
 
-CPU = Hardware(0, None, None, 2)
-FOUR = Hardware(4, "NVIDIA H200", 140.0, 16)
-NAMED = Hardware(0, "NVIDIA H200", 140.0, 2, named=True)
+CPU = Hardware(0, None, None)
+FOUR = Hardware(4, "NVIDIA H200", 140.0)
+NAMED = Hardware(0, "NVIDIA H200", 140.0, named=True)
 PLACES = Places("recipe.yaml", {("launch", "gpus"): Place("recipe.yaml", 7, 0)})
 
 

@@ -19,7 +19,7 @@ from sft_cli.recipe.places import Place, Places
 from sft_cli.recipe.schema import Recipe
 
 MakePlan = Callable[..., Plan]
-H200 = Hardware(8, "NVIDIA H200", 140.4, 16)
+H200 = Hardware(8, "NVIDIA H200", 140.4)
 
 
 def autos(value: Any, key: str = "") -> list[str]:
@@ -39,7 +39,7 @@ def test_no_auto_is_left_but_the_formats_that_rows_decide(make_plan: MakePlan, n
 
 def test_every_auto_of_the_recipe_has_a_choice_with_a_reason(make_recipe: Callable[..., Recipe]) -> None:
     recipe = make_recipe()
-    plan = resolve(recipe, Hardware(0, None, None, 2), find_model(recipe.model), None)
+    plan = resolve(recipe, Hardware(0, None, None), find_model(recipe.model), None)
     assert set(autos(recipe.model_dump())) <= {choice.key for choice in plan.choices}
     assert all(choice.because for choice in plan.choices)
 
@@ -70,7 +70,7 @@ def test_a_step_is_the_fewest_whole_rounds_that_reach_it(tokens: int, per_step: 
         batching={"tokens": tokens},
         train={"tokens_per_step": per_step},
     )
-    plan = resolve(recipe, Hardware(0, None, None, 2), find_model(recipe.model), None, ranks)
+    plan = resolve(recipe, Hardware(0, None, None), find_model(recipe.model), None, ranks)
     assert plan.micro_batches_per_step % ranks == 0
     assert plan.tokens_per_step == plan.micro_batches_per_step * tokens
     assert plan.tokens_per_step - ranks * tokens < per_step <= plan.tokens_per_step
@@ -94,7 +94,7 @@ def test_more_ranks_without_sharding_are_refused_at_the_line(make_recipe: Callab
     recipe = make_recipe(sharding={"backend": "none"})
     places = Places("recipe.yaml", {("sharding", "backend"): Place("recipe.yaml", 9, 0)})
     model = find_model(recipe.model)
-    assert resolve(recipe, Hardware(0, None, None, 2), model, None, 1, places).world.ranks == 1
+    assert resolve(recipe, Hardware(0, None, None), model, None, 1, places).world.ranks == 1
     with pytest.raises(RecipeError) as caught:
         resolve(recipe, H200, model, None, None, places)
     assert caught.value.where == "recipe.yaml:9: sharding.backend"
@@ -105,7 +105,7 @@ def test_whether_it_fits(make_plan: MakePlan) -> None:
     model = {"path": "builtin:qwen3.8-27b"}
     assert make_plan(model=model).fits is None
     assert make_plan(hardware=H200, model=model).fits is True
-    one = make_plan(hardware=Hardware(0, "NVIDIA H200", 140.4, 2, named=True), model=model)
+    one = make_plan(hardware=Hardware(0, "NVIDIA H200", 140.4, named=True), model=model)
     assert (one.world.ranks, one.fits, one.gpu_memory_gib) == (1, False, 140.4)
 
 

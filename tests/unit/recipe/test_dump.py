@@ -60,7 +60,7 @@ RECIPES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
             {}, optional={"name": st.sampled_from(["wsd", "linear"]), "warmup": st.floats(0, 0.99)}
         ),
         "train": st.fixed_dictionaries(
-            {}, optional={"max_grad_norm": st.none() | st.floats(1e-3, 1e3), "seed": st.integers(0)}
+            {}, optional={"max_grad_norm": st.none() | st.floats(1e-3, 1e3), "seed": st.integers(0, 2**63 - 1)}
         ),
         "sharding": st.just({"activation_checkpointing": {"layers": 3}}),
         "launch": st.fixed_dictionaries({"gpus": st.integers(1, 64)}),
@@ -98,3 +98,13 @@ def test_the_saved_recipe_means_the_same_from_anywhere(tmp_path: Path, monkeypat
     saved.write_text(to_yaml(recipe))
     monkeypatch.chdir("/")
     assert load_recipe(saved).recipe == recipe
+
+
+@pytest.mark.parametrize("text", ["a\x85b", "a\u2028b", "\u2029", "naïve 🙂", " x ", "a: b", "off", "1e-5", "#"])
+def test_odd_names_come_back(tmp_path: Path, text: str) -> None:
+    recipe = Recipe.model_validate(
+        {"model": {"path": "org/model"}, "data": {"train": "org/data"}, "output_dir": f"/nowhere/{text}"}
+    )
+    path = tmp_path / "recipe.yaml"
+    path.write_text(to_yaml(recipe), encoding="utf-8")
+    assert load_recipe(path).recipe.output_dir == f"/nowhere/{text}"

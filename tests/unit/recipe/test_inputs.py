@@ -24,7 +24,7 @@ def test_a_missing_file_names_its_line_and_the_nearest_name(folder: Path, load: 
     assert error.exit_code == 3
     assert error.where == "r.yaml:5: data.train.1.path"
     assert error.what == f"no such file: {folder}/chat.jsonl"
-    assert error.fix == f"did you mean {folder}/chats.jsonl?"
+    assert error.fix == f"Did you mean {folder}/chats.jsonl?"
 
 
 def test_a_glob_without_matches(load: Callable[..., Loaded]) -> None:

@@ -18,13 +18,13 @@ BASE = "model: {path: org/model}\ndata: {train: org/data}\n"
             "optimiser: {eps: 1e-6}",
             "r.yaml:3: optimiser",
             "no key `optimiser` at the top level",
-            "did you mean `optimizer`?",
+            "Did you mean `optimizer`?",
         ),
         (
             "optimizer:\n  lerning_rate: 1",
             "r.yaml:4: optimizer.lerning_rate",
             "in `optimizer`",
-            "did you mean `learning_rate`?",
+            "Did you mean `learning_rate`?",
         ),
         (
             "learning_rate: 1e-5",
@@ -44,13 +44,13 @@ BASE = "model: {path: org/model}\ndata: {train: org/data}\n"
         ("split: x", "r.yaml:3: split", "`split` belongs in `data.train`", "under `data.train:`"),
         ("every_steps: 3", "r.yaml:3: every_steps", "in `evaluate` or in `checkpoint`", "under `evaluate:`"),
         ("mode: packing", "r.yaml:3: mode", "belongs in `batching`", "under `batching:`"),
-        ("zzz: 3", "r.yaml:3: zzz", "no key `zzz`", "the keys at the top level: model, data"),
+        ("zzz: 3", "r.yaml:3: zzz", "no key `zzz`", "The keys at the top level: model, data"),
         ("train: {eval_evry_steps: 3}", "r.yaml:3: train.eval_evry_steps", "no key", "every_steps"),
-        ("lora: {r: 8}", "r.yaml:3: lora", "no LoRA", "remove it"),
+        ("lora: {r: 8}", "r.yaml:3: lora", "no LoRA", "Remove it."),
         ("train: {lr: 3}", "r.yaml:3: train.lr", "`optimizer.learning_rate`", "optimizer: {learning_rate"),
         ("batching: 3", "r.yaml:3: batching", "a section, not a single value; got the number 3", "mode, tokens, order"),
-        ("optimizer: adamw", "r.yaml:3: optimizer", "a section", "write `optimizer: {name: adamw}`"),
-        ("train: [1]", "r.yaml:3: train", "a section", "its keys: epochs"),
+        ("optimizer: adamw", "r.yaml:3: optimizer", "a section", "Write `optimizer: {name: adamw}`"),
+        ("train: [1]", "r.yaml:3: train", "a section", "Its keys: epochs"),
     ],
 )
 def test_one_unknown_key(refused: Callable[..., SftError], text: str, where: str, what: str, fix: str) -> None:
@@ -64,13 +64,13 @@ def test_one_unknown_key(refused: Callable[..., SftError], text: str, where: str
 def test_unknown_keys_of_a_source(refused: Callable[..., SftError]) -> None:
     error = refused("model: {path: org/model}\ndata:\n  train:\n    - path: org/a\n    - path: org/b\n      splt: x\n")
     assert error.where == "r.yaml:6: data.train.1.splt"
-    assert error.fix == "did you mean `split`?"
+    assert error.fix == "Did you mean `split`?"
 
 
 def test_a_misspelled_required_key_is_told_once(refused: Callable[..., SftError]) -> None:
     error = refused("modl: {path: org/model}\ndata: {train: org/data}\n")
     assert error.where == "r.yaml:1: modl"
-    assert error.fix == "did you mean `model`?"
+    assert error.fix == "Did you mean `model`?"
 
 
 @pytest.mark.parametrize("word", ["adapter", "peft", "load_in_4bit"])

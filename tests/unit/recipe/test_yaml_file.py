@@ -45,7 +45,7 @@ def test_a_missing_file_names_the_nearest(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text("a: 1")
     error = error_of(tmp_path / "recpie.yaml")
     assert error.what == "no such file"
-    assert error.fix == f"did you mean {tmp_path / 'recipe.yaml'}?"
+    assert error.fix == f"Did you mean {tmp_path / 'recipe.yaml'}?"
 
 
 def test_a_missing_file_in_a_missing_folder(tmp_path: Path) -> None:

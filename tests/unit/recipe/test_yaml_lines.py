@@ -98,7 +98,7 @@ def test_a_duplicate_key_names_both_lines() -> None:
 
 def test_tabs_as_indentation() -> None:
     error = error_of("model:\n\tpath: x\n")
-    assert (error.where, error.what, error.fix) == ("r.yaml:2", "tabs can't indent YAML", "use spaces")
+    assert (error.where, error.what, error.fix) == ("r.yaml:2", "tabs can't indent YAML", "Use spaces.")
 
 
 def test_tabs_between_tokens_and_on_blank_lines_are_yaml() -> None:
@@ -146,3 +146,9 @@ def test_aliases_that_multiply_end_quickly() -> None:
     start = time.monotonic()
     assert "aliases expanded" in error_of("\n".join(lines)).what
     assert time.monotonic() - start < 2
+
+
+def test_a_character_that_json_escapes_in_two_halves() -> None:
+    assert parse(r'{"a\ud83d\ude42": "\ud83d\ude42"}', "r.yaml").values == {"a🙂": "🙂"}
+    with pytest.raises(RecipeError, match="half a character"):
+        parse(r'{"a": "\ud83d"}', "r.yaml")
