@@ -1,1 +1,1 @@
-"""sftune: fine-tunes language models from one YAML recipe. Begin with `cli/train.py`, then `worker.py`."""
+"""sftune: fine-tunes language models from one YAML recipe. Begin with `cli/train.py`, then `worker/run.py`."""

@@ -65,13 +65,19 @@ def _write_tensors(folder: Path, model: nn.Module, optimizer: torch.optim.Optimi
         dcp.save(state, checkpoint_id=folder)
     except CheckpointException as error:
         reasons = [failure[0] for failure in error.failures.values()]
-        if not all(isinstance(reason, OSError) for reason in reasons):
+        if not all(map(_is_of_the_disk, reasons)):
             raise
+        free_mib = shutil.disk_usage(folder).free / 2**20
         raise CheckpointError(
-            f"the checkpoint could not be written: {reasons[0]}",
+            f"the checkpoint could not be written, with {free_mib:,.1f} MiB free: {str(reasons[0]).splitlines()[0]}",
             where=str(folder),
-            fix="Free disk space or choose another output_dir; older checkpoints are whole.",
+            fix="Free disk space, or choose another output_dir. Older checkpoints are whole.",
         ) from error
+
+
+def _is_of_the_disk(reason: BaseException) -> bool:
+    """torch's zip writer answers a short write with a RuntimeError about positions; the system's error is lost."""
+    return isinstance(reason, OSError) or (isinstance(reason, RuntimeError) and "inline_container" in str(reason))
 
 
 def _sync(folder: Path) -> None:

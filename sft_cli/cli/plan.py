@@ -20,7 +20,7 @@ def plan(
     recipe: RecipeArgument = None,
     set_: SetOption = None,
     gpu: Annotated[
-        str | None, typer.Option("--gpu", metavar="NAME", help="Plans for this GPU: h200, a100-40gb ...")
+        str | None, typer.Option("--gpu", metavar="NAME", help="Plans for this GPU: h200, a100-40g ...")
     ] = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,

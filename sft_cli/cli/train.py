@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from sft_cli.cli.options import DebugOption, RecipeArgument, SetOption
+from sft_cli.errors import SftError
 
 if TYPE_CHECKING:
     from sft_cli.data.prepare import PreparedData
@@ -42,7 +43,10 @@ def train(
     joined = find_join(os.environ)
     # Already inside torchrun or Slurm, every rank runs this; the first one speaks and writes for all.
     if joined is not None and joined.ranks.rank > 0:
-        plan, _ = _plan(loaded, joined, progress=False)
+        try:
+            plan, _ = _plan(loaded, joined, progress=False)
+        except SftError as error:
+            raise typer.Exit(error.exit_code) from error  # the first rank meets it too, and says it once for all
         _follow(plan, joined, dry_run=dry_run)
     if not dry_run:
         require_free(Path(loaded.recipe.output_dir), overwrite)
@@ -61,12 +65,12 @@ def _plan(loaded: Loaded, joined: Joined | None, *, progress: bool) -> tuple[Pla
 
     recipe, places = loaded.recipe, loaded.places
     hardware = find_hardware()
+    require_supported_device(hardware, places)
     model = find_model(recipe.model, places, download=True)
     tokenizer_folder = find_tokenizer(recipe.model, places, download=True)
     model = fit_vocabulary(model, tokenizer_folder, places)
     ranks = joined.ranks.world_size if joined is not None else None
     plan = resolve(recipe, hardware, model, tokenizer_folder, ranks, places)
-    require_supported_device(plan)
     return with_data(plan, progress=progress)
 
 

@@ -97,8 +97,6 @@ def load_or_build(cache_dir: Path, key: str, build: Callable[[RowWriter], tuple[
     found = _load(entry)
     if found is not None:
         return found
-    with _disk_errors(cache_dir):
-        cache_dir.mkdir(parents=True, exist_ok=True)
     with _locked(cache_dir / f"{key}.lock"):
         found = _load(entry)
         if found is None:
@@ -152,14 +150,32 @@ def _load(entry: Path) -> Built | None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock; the kernel lets go of it when the process dies, however it dies."""
-    with _disk_errors(path.parent):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    """Hold an exclusive lock; the kernel lets go of it when the process dies, however it dies.
+
+    Its file is removed at the end, so that an error leaves nothing behind.
+    """
+    while True:
+        with _disk_errors(path.parent):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if not _is_at(descriptor, path):
+                continue  # whoever held it has removed the file: this lock is on a file that nobody else will find
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
+        finally:
+            os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager

@@ -45,7 +45,7 @@ def describe_kernels(found: Mapping[str, Any], asked: Mapping[str, str], got: Ma
 
 
 def _forward_of(model: nn.Module, is_kind: Callable[[str], bool]) -> Any:
-    return next((type(module).forward for module in model.modules() if is_kind(type(module).__name__)), None)
+    return next((module.forward for module in model.modules() if is_kind(type(module).__name__)), None)
 
 
 def _describe(function: Any) -> dict[str, str | None]:

@@ -7,7 +7,7 @@ segments `cu_seq_lens` bounds.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import torch
 import torch.nn.functional as F
@@ -145,7 +145,7 @@ class _Grid:
 def _lay_out(bounds: list[int], device: torch.device) -> _Grid:
     lengths = [end - start for start, end in pairwise(bounds)]
     chunk_counts = [-(-length // CHUNK_TOKENS) for length in lengths]
-    first_chunk = [sum(chunk_counts[:i]) for i in range(len(lengths))]
+    first_chunk = [0, *accumulate(chunk_counts[:-1])]
     slot_of_token = torch.cat(
         [chunk * CHUNK_TOKENS + torch.arange(length) for chunk, length in zip(first_chunk, lengths, strict=True)]
     )

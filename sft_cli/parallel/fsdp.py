@@ -44,6 +44,16 @@ def shard(
     _sum_gradients(model)
 
 
+def reshard(model: nn.Module) -> None:
+    """Frees what a forward without a backward has left gathered: the head and the root, in the compute dtype.
+
+    Until then `parameters()` are those copies, not what is trained and saved.
+    """
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
+
+
 def _sum_gradients(model: nn.Module) -> None:
     """Sums gradients over ranks instead of averaging: the loss is already divided by the global number of tokens.
 

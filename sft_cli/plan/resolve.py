@@ -14,7 +14,7 @@ from sft_cli.plan.plan import Choice, ModelFacts, Plan
 from sft_cli.plan.processes import choose_world
 from sft_cli.recipe.places import Places
 from sft_cli.recipe.problems import raise_for
-from sft_cli.recipe.rules import ranks_without_sharding
+from sft_cli.recipe.rules import ranks_without_sharding, uneven_resharding
 from sft_cli.recipe.schema import Recipe
 
 
@@ -43,8 +43,11 @@ def resolve(
     places = places or Places("the recipe", {})
     shape = read_architecture(model.config)
     world, world_choices = choose_world(recipe.launch, hardware, ranks, places)
-    contradiction = ranks_without_sharding(recipe.sharding.backend, world.ranks)
-    raise_for([contradiction] if contradiction else [], places, RecipeError)
+    contradictions = [
+        ranks_without_sharding(recipe.sharding.backend, world.ranks),
+        uneven_resharding(recipe.sharding.reshard_after_forward, world.ranks),
+    ]
+    raise_for([problem for problem in contradictions if problem is not None], places, RecipeError)
     kernels, kernel_choices = choose_kernels(recipe.kernels, shape)
     max_length = recipe.data.max_length or recipe.batching.tokens
     micro_batches = _micro_batches_per_step(recipe, world.ranks)
@@ -109,12 +112,12 @@ def with_steps(plan: Plan, steps: int, row_tokens: float | None = None) -> Plan:
     return plan.model_copy(update={**update, "choices": tuple(choices)})
 
 
-def require_supported_device(plan: Plan) -> None:
-    """RecipeError for a plan that would train on a GPU: this version trains on CPUs only."""
-    if plan.world.device == "cuda":
+def require_supported_device(hardware: Hardware, places: Places) -> None:
+    """RecipeError on a machine where a run would train on a GPU: this version trains on CPUs only."""
+    if hardware.gpus:
         raise RecipeError(
             "training on a GPU is not built yet in this version",
-            where="launch.gpus",
+            where=places.of("launch.gpus"),
             fix="Hide the GPUs to train on the CPU: CUDA_VISIBLE_DEVICES= sftune train ...",
         )
 

@@ -36,6 +36,19 @@ def ranks_without_sharding(backend: str, ranks: int) -> Problem | None:
     return None
 
 
+def uneven_resharding(reshard_after_forward: bool | int, ranks: int) -> Problem | None:
+    """FSDP2 reshards to groups of equal size, smaller than all ranks together. Asked when a plan is resolved."""
+    groups = reshard_after_forward
+    if isinstance(groups, bool) or (ranks % groups == 0 and groups < ranks):
+        return None
+    sizes = [str(size) for size in range(2, ranks) if ranks % size == 0]
+    return Problem(
+        "sharding.reshard_after_forward",
+        f"groups of {groups} are asked for, and there are {ranks} ranks",
+        f"Write {', '.join([*sizes, 'true'])} or false.",
+    )
+
+
 def _batching(recipe: Recipe) -> Iterator[Problem]:
     batching, longest = recipe.batching, recipe.data.max_length
     if longest is not None and longest > batching.tokens:

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import nn
 
 from sft_cli.data.batch import Batch
+from sft_cli.parallel.fsdp import reshard
 
 
 @torch.no_grad()
@@ -25,6 +26,7 @@ def evaluate(model: nn.Module, batches: Iterable[Batch], device: torch.device) -
         totals[0] += model(batch.model_inputs(), batch.targets)
         totals[1] += batch.supervised_tokens
     dist.all_reduce(totals)
+    reshard(model)
     model.train()
     loss_sum, supervised_tokens = totals.tolist()
     return loss_sum / supervised_tokens, int(supervised_tokens)

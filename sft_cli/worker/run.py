@@ -50,7 +50,7 @@ def run(plan_path: Path, session: RankSession, *, is_dry_run: bool) -> int:
         metrics = stack.enter_context(MetricsFile(folder.metrics_jsonl)) if is_first else None
         if is_first:
             write_kernels_json(folder.kernels_json, plan, model)
-        report = Report(Meter(), metrics, view, learning_rate)
+        report = Report(Meter(flops_per_token=plan.flops_per_token), metrics, view, learning_rate)
         stopped_by = fit(assemble_run(plan, folder, loader, train_step, report, rows.eval, session))
         if stopped_by:
             return stopped_by

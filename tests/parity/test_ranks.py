@@ -17,11 +17,48 @@ from sft_cli.data.rows import rows_from_lists
 from sft_cli.model.language_model import LanguageModel
 from sft_cli.optim.adamw import build_adamw
 from sft_cli.recipe.schema import OptimizerSection
+from sft_cli.train.evaluate import evaluate
 from sft_cli.train.step import TrainStep
 
-FAMILIES = ["qwen3_5", "qwen3"]
-"""Separate groups for embedding and head, and a tied weight in the root's group."""
+FAMILIES = ["qwen3_5", "llama", "qwen3"]
+"""The last one has a tied weight, in the root's group."""
 PACKS = [[30, 34], [64], [10, 20, 30], [5, 50]]
+FEW, MANY = 2, 200
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def one_rank() -> dict[str, Any]:
+    return on_ranks(1, experiments)[0]
+
+
+@pytest.fixture(scope="module")
+def two_ranks() -> list[dict[str, Any]]:
+    return on_ranks(2, experiments)
+
+
+def experiments(mesh: DeviceMesh) -> dict[str, Any]:
+    """All that is compared, in one start of the ranks: starting them takes longer than this."""
+    found: dict[str, Any] = {
+        family: one_step(make_model(family, mesh=mesh, checkpointing="full"), share(packs(), mesh))
+        for family in FAMILIES
+    }
+    found["uneven"] = one_step(make_model("qwen3_5", mesh=mesh), share(uneven_batches(), mesh))
+    found["short"] = one_step(make_model("qwen3_5", mesh=mesh), share(packs()[:1], mesh))
+    model = make_model("qwen3_5", mesh=mesh, checkpointing="full")
+    found["evaluation"] = evaluate(model, share(packs()[:3], mesh), CPU)
+    found["step after evaluation"] = one_step(model, share(packs(), mesh))
+    if mesh.size() == 1:
+        found["unsharded"] = one_step(make_model("qwen3_5"), packs())
+        found["in one micro-batch"] = one_step(make_model("qwen3_5"), [all_rows_in_one_pack()])
+    return found
+
+
+def share(batches: list[Batch], mesh: DeviceMesh) -> list[Batch]:
+    """Rank r takes every r-th micro-batch, and a filler where the last round is short, as the loader does."""
+    rank, ranks = mesh.get_local_rank(), mesh.size()
+    rounds = range(0, len(batches), ranks)
+    return [batches[i + rank] if i + rank < len(batches) else batches[i].emptied() for i in rounds]
 
 
 def one_step(model: LanguageModel, micro_batches: list[Batch]) -> dict[str, Any]:
@@ -31,7 +68,7 @@ def one_step(model: LanguageModel, micro_batches: list[Batch]) -> dict[str, Any]
     optimizer.register_step_pre_hook(
         lambda *_: gradients.update({name: whole(p.grad) for name, p in model.named_parameters()})
     )
-    step = TrainStep(model, optimizer, lambda step: 1e-3, max_grad_norm=None, device=torch.device("cpu"))
+    step = TrainStep(model, optimizer, lambda step: 1e-3, max_grad_norm=None, device=CPU)
     result = step(1, micro_batches, 0)
     return {
         "loss": result.loss.item(),
@@ -56,20 +93,17 @@ def packs() -> list[Batch]:
     ]
 
 
-def spread_over_ranks(mesh: DeviceMesh, families: list[str]) -> dict[str, Any]:
-    """Rank r takes every r-th pack, as the loader does."""
-    mine = packs()[mesh.get_local_rank() :: mesh.size()]
-    return {family: one_step(make_model(family, mesh=mesh, checkpointing="full"), mine) for family in families}
+def all_rows_in_one_pack() -> Batch:
+    lengths = [length for pack in PACKS for length in pack]
+    return pack_rows(random_rows(lengths, words=WORDS), list(range(len(lengths))), 256)
 
 
-@pytest.fixture(scope="module")
-def one_rank() -> dict[str, Any]:
-    return on_ranks(1, spread_over_ranks, FAMILIES)[0]
-
-
-@pytest.fixture(scope="module")
-def two_ranks() -> list[dict[str, Any]]:
-    return on_ranks(2, spread_over_ranks, FAMILIES)
+def uneven_batches() -> list[Batch]:
+    """One with `FEW` supervised tokens, one with `MANY`."""
+    tokens = random_rows([201, 201], words=WORDS).token_ids.reshape(2, 201).tolist()
+    supervised = [[0] * (201 - FEW) + [1] * FEW, [0] + [1] * MANY]
+    rows = rows_from_lists(list(zip(tokens, supervised, strict=True)))
+    return [pack_rows(rows, [0], 201), pack_rows(rows, [1], 201)]
 
 
 def assert_same_step(found: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -89,62 +123,37 @@ def test_two_ranks_make_the_step_of_one(one_rank: Any, two_ranks: Any, family: s
         assert_same_step(rank[family], one_rank[family])
 
 
-def unsharded_steps(mesh: DeviceMesh) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Four micro-batches without FSDP2, and the same rows in one."""
-    lengths = [length for pack in PACKS for length in pack]
-    together = pack_rows(random_rows(lengths, words=WORDS), list(range(len(lengths))), 256)
-    return one_step(make_model("qwen3_5"), packs()), one_step(make_model("qwen3_5"), [together])
-
-
 def test_four_micro_batches_make_the_step_of_one(one_rank: Any) -> None:
-    accumulated, together = on_ranks(1, unsharded_steps)[0]
-    assert_same_step(accumulated, together)
-    assert_same_step(one_rank["qwen3_5"], together)
+    assert_same_step(one_rank["unsharded"], one_rank["in one micro-batch"])
+    assert_same_step(one_rank["qwen3_5"], one_rank["in one micro-batch"])
 
 
-FEW, MANY = 2, 200
+def test_a_filler_weighs_nothing(one_rank: Any, two_ranks: Any) -> None:
+    """One pack on two ranks: the second rank's is empty."""
+    for rank in two_ranks:
+        assert_same_step(rank["short"], one_rank["short"])
 
 
-def uneven_ranks(mesh: DeviceMesh) -> dict[str, Any]:
-    """Rank 0 has `FEW` supervised tokens, rank 1 has `MANY`."""
-    batches = uneven_batches()
-    return one_step(make_model("qwen3_5", mesh=mesh), batches[mesh.get_local_rank() :: mesh.size()])
+def test_an_evaluation_is_the_same_on_two_ranks_and_changes_nothing(one_rank: Any, two_ranks: Any) -> None:
+    expected_loss, expected_tokens = one_rank["evaluation"]
+    assert expected_tokens == sum(batch.supervised_tokens for batch in packs()[:3])
+    for rank in two_ranks:
+        loss, tokens = rank["evaluation"]
+        assert loss == pytest.approx(expected_loss, abs=1e-6)
+        assert tokens == expected_tokens
+        assert_same_step(rank["step after evaluation"], one_rank["qwen3_5"])
 
 
-def uneven_batches() -> list[Batch]:
-    tokens = random_rows([201, 201], words=WORDS).token_ids.reshape(2, 201).tolist()
-    supervised = [[0] * (201 - FEW) + [1] * FEW, [0] + [1] * MANY]
-    rows = rows_from_lists(list(zip(tokens, supervised, strict=True)))
-    return [pack_rows(rows, [0], 201), pack_rows(rows, [1], 201)]
-
-
-def test_a_rank_weighs_by_its_supervised_tokens() -> None:
+def test_a_rank_weighs_by_its_supervised_tokens(two_ranks: Any) -> None:
     """A mean of each rank's mean would be (a + b) / 2; the truth is (2 a + 200 b) / 202."""
-    found = on_ranks(2, uneven_ranks)
     model = make_model("qwen3_5", loss="torch")
     sums = [model(batch.model_inputs(), batch.targets) for batch in uneven_batches()]
     weighted = sum(sums) / (FEW + MANY)
     mean_of_means = (sums[0] / FEW + sums[1] / MANY) / 2
     assert abs(weighted.item() - mean_of_means.item()) > 1e-2
     weighted.backward()
-    for rank in found:
-        assert rank["loss"] == pytest.approx(weighted.item(), abs=1e-5)
-        assert rank["supervised_tokens"] == FEW + MANY
+    for rank in two_ranks:
+        assert rank["uneven"]["loss"] == pytest.approx(weighted.item(), abs=1e-5)
+        assert rank["uneven"]["supervised_tokens"] == FEW + MANY
         for name, parameter in model.named_parameters():
-            torch.testing.assert_close(rank["gradients"][name], parameter.grad, atol=1e-6, rtol=1e-5)
-
-
-def with_filler(mesh: DeviceMesh) -> dict[str, Any]:
-    """Rank 1 has no pack left and takes an emptied one."""
-    batch = packs()[0]
-    return one_step(make_model("qwen3_5", mesh=mesh), [batch if mesh.get_local_rank() == 0 else packs()[1].emptied()])
-
-
-def alone(mesh: DeviceMesh) -> dict[str, Any]:
-    return one_step(make_model("qwen3_5", mesh=mesh), [packs()[0]])
-
-
-def test_a_filler_weighs_nothing() -> None:
-    expected = on_ranks(1, alone)[0]
-    for rank in on_ranks(2, with_filler):
-        assert_same_step(rank, expected)
+            torch.testing.assert_close(rank["uneven"]["gradients"][name], parameter.grad, atol=1e-6, rtol=1e-5)

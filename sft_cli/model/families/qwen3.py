@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sft_cli.model.families.family import Family, refuse_sliding_windows
+from sft_cli.model.families.family import Family
 
-FAMILY = Family(model_type="qwen3", check=refuse_sliding_windows)
+FAMILY = Family()

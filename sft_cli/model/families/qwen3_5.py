@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from sft_cli.model.families.family import Family
 
-FAMILY = Family(model_type="qwen3_5_text", delta_net="linear_attn")
+FAMILY = Family(delta_net="linear_attn")

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import resource
+import signal
 from pathlib import Path
 
 import pytest
@@ -45,17 +47,21 @@ def test_keeps_the_newest(tmp_path: Path, trained: tuple[nn.Module, torch.optim.
 
 
 @pytest.mark.usefixtures("lone_rank")
+@pytest.mark.parametrize("limit_bytes", [200, 3000])
 def test_a_write_that_fails_leaves_no_checkpoint(
-    tmp_path: Path, trained: tuple[nn.Module, torch.optim.Optimizer], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, trained: tuple[nn.Module, torch.optim.Optimizer], limit_bytes: int
 ) -> None:
+    """Files that may not grow, as on a full disk: torch notices at different places."""
     save_checkpoint(tmp_path, *trained, Progress(1, 0.0), keep=1)
-
-    def full_disk(*arguments: object, **options: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("torch.distributed.checkpoint.filesystem._write_item", full_disk)
-    with pytest.raises(CheckpointError, match="No space left"):
-        save_checkpoint(tmp_path, *trained, Progress(2, 0.0), keep=1)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, before[1]))
+    try:
+        with pytest.raises(CheckpointError, match="could not be written"):
+            save_checkpoint(tmp_path, *trained, Progress(2, 0.0), keep=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
     assert [step for step, _ in complete_checkpoints(tmp_path)] == [1]
 
 

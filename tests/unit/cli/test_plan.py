@@ -24,6 +24,7 @@ KEYS = [
     "micro_batches_per_step",
     "flops_per_token",
 ]
+ONE_STEP = ("--set", "train.tokens_per_step=4096", "--set", "train.epochs=1")
 TINY = "extends: builtin:tiny\n"
 
 
@@ -55,7 +56,7 @@ def plan_json(ended: Ended) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("twenty_rows")
 def test_json_is_one_document_with_the_names_of_the_interface(sftune: Callable[..., Ended]) -> None:
-    found = plan_json(sftune("plan", "--json"))
+    found = plan_json(sftune("plan", "--json", *ONE_STEP))
     assert sorted(found) == sorted(KEYS)
     assert found["steps"] == 1  # 20 rows of 100 are four packs of 512, fewer than the eight of a step
     assert found["tokens_per_step"] == 4096
@@ -66,7 +67,7 @@ def test_json_is_one_document_with_the_names_of_the_interface(sftune: Callable[.
 
 @pytest.mark.usefixtures("twenty_rows")
 def test_text(sftune: Callable[..., Ended]) -> None:
-    ended = sftune("plan")
+    ended = sftune("plan", *ONE_STEP)
     assert ended.code == 0
     assert "recipe           the built-in tiny recipe\n" in ended.out
     assert "steps            1\n" in ended.out

@@ -69,6 +69,9 @@ def execs(monkeypatch: pytest.MonkeyPatch) -> Calls:
     return calls
 
 
+ONE_STEP_AN_EPOCH = ("--set", "train.tokens_per_step=4096")
+
+
 def under_torchrun(monkeypatch: pytest.MonkeyPatch, rank: int, world_size: int) -> None:
     environment = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world_size, "LOCAL_WORLD_SIZE": world_size}
     for name, value in {**environment, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500}.items():
@@ -76,7 +79,7 @@ def under_torchrun(monkeypatch: pytest.MonkeyPatch, rank: int, world_size: int) 
 
 
 def test_the_workers_get_a_complete_plan(sftune: Callable[..., Ended], folder: Path, workers: Calls) -> None:
-    ended = sftune("train", "--set", "train.epochs=2", "--set", "launch.gpus=2")
+    ended = sftune("train", "--set", "train.epochs=2", "--set", "launch.gpus=2", *ONE_STEP_AN_EPOCH)
     assert ended.code == 0, ended.err
     (call,) = workers
     assert call["plan"].steps == 2
@@ -146,7 +149,7 @@ def test_a_folder_that_holds_a_run(sftune: Callable[..., Ended], workers: Calls)
         (["--set", "model.chat_template=gone.jinja"], 2, "no such file"),
         (["--set", "sharding.backend=none", "--set", "launch.gpus=2"], 2, "sharding.backend=none"),
         (["--set", "kernels.conv=fla"], 4, "not built yet"),
-        (["--set", "launch.gpus=5"], 3, "5"),
+        (["--set", "launch.gpus=5"], 3, "fewer packs than ranks"),
         (["gone.yaml"], 2, "gone.yaml: no such file"),
         (["--set", "data.max_length=600"], 2, "600"),
     ],
@@ -185,7 +188,7 @@ def test_the_other_ranks_write_nothing_and_say_nothing(
     sftune: Callable[..., Ended], execs: Calls, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     under_torchrun(monkeypatch, rank=1, world_size=2)
-    ended = sftune("train")
+    ended = sftune("train", "--set", "train.epochs=1", *ONE_STEP_AN_EPOCH)
     (call,) = execs
     assert call["plan"].steps == 1
     assert call["joined"].ranks.rank == 1

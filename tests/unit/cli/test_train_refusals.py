@@ -29,10 +29,10 @@ def lines(*rows: object) -> str:
     ("data", "template", "sets", "code", "place", "words"),
     [
         ("", None, [], 3, "chat.jsonl", "no row"),
-        (lines(GOOD, {"text": "x"}), None, [], 3, "chat.jsonl:2", ""),
+        (lines(GOOD, {"text": "x"}), None, [], 3, "chat.jsonl:2", "text"),
         (lines(GOOD) + "{broken\n", None, [], 3, "chat.jsonl:2", "JSON"),
         (lines(USER_ONLY), None, [], 3, "chat.jsonl", "supervised"),
-        (lines(GOOD), None, ["launch.gpus=2"], 3, "", "2"),
+        (lines(GOOD), None, ["launch.gpus=2"], 3, "chat.jsonl", "fewer packs than ranks"),
         (lines(GOOD), "{{ raise_exception('not this one') }}", [], 3, "chat.jinja", "not this one"),
         (lines(GOOD, BAD), PICKY_TEMPLATE, [], 3, "chat.jsonl:2", "not this one"),
         (lines(GOOD), "{% if %}", [], 2, "chat.jinja", ""),
@@ -62,7 +62,9 @@ def test_refused(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     Path("chat.jsonl").write_text(data)
     Path("chat.jinja").write_text(template or "")
-    recipe = "extends: builtin:tiny\ndata: {train: chat.jsonl, eval: []}\nevaluate: {at_start: false}\n"
+    recipe = (
+        "extends: builtin:tiny\ndata: {train: chat.jsonl, eval: []}\nevaluate: {at_start: false, every_steps: null}\n"
+    )
     Path("r.yaml").write_text(recipe + ("model: {chat_template: chat.jinja}\n" if template else ""))
     before = sorted(folder.rglob("*"))
     ended = sftune("train", "r.yaml", *(part for text in sets for part in ("--set", text)))

@@ -159,6 +159,20 @@ def test_flops_follow_the_rows_once_they_are_known(make_plan: MakePlan, shape_of
 
 
 def test_training_on_a_gpu_is_refused_and_planning_it_is_not(make_plan: MakePlan) -> None:
-    require_supported_device(make_plan())
-    with pytest.raises(RecipeError, match="GPU is not built yet"):
-        require_supported_device(make_plan(hardware=H200))
+    places = Places("recipe.yaml", {("launch", "gpus"): Place("recipe.yaml", 7, 0)})
+    require_supported_device(Hardware(0, None, None), places)
+    assert make_plan(hardware=H200).world.device == "cuda"
+    with pytest.raises(RecipeError, match="GPU is not built yet") as caught:
+        require_supported_device(H200, places)
+    assert caught.value.where == "recipe.yaml:7: launch.gpus"
+
+
+@pytest.mark.parametrize(("groups", "ranks"), [(3, 4), (4, 4), (2, 2), (2, 3)])
+def test_resharding_needs_even_groups(make_plan: MakePlan, groups: int, ranks: int) -> None:
+    with pytest.raises(RecipeError, match=f"groups of {groups} are asked for, and there are {ranks} ranks"):
+        make_plan(sharding={"reshard_after_forward": groups}, launch={"gpus": ranks})
+
+
+@pytest.mark.parametrize("choice", [True, False, 2])
+def test_resharding_in_even_groups(make_plan: MakePlan, choice: bool | int) -> None:
+    make_plan(sharding={"reshard_after_forward": choice}, launch={"gpus": 4})
