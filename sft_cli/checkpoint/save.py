@@ -45,7 +45,12 @@ def save_checkpoint(
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
     dist.barrier()
-    _write_tensors(unfinished, model, optimizer)
+    try:
+        _write_tensors(unfinished, model, optimizer)
+    except CheckpointError:
+        if is_first:
+            shutil.rmtree(unfinished, ignore_errors=True)  # what can't be finished must not fill the disk
+        raise
     if is_first:
         (unfinished / PROGRESS).write_text(json.dumps(asdict(progress)) + "\n", encoding="utf-8")
         _sync(unfinished)

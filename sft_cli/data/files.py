@@ -45,6 +45,8 @@ def find_files(path: str) -> list[Path]:
         what = "no file matches the pattern" if is_glob else "no such file or folder"
         raise DataError(what, where=path, fix="Paths in a recipe are relative to the recipe's folder.")
     for file in files:
+        if not file.is_file():
+            raise DataError("not a regular file", where=str(file), fix="Write the data to a file first.")
         if not _supported(file):
             raise DataError(
                 "not a supported kind of data file", where=str(file), fix=f"Supported: {', '.join(SUFFIXES)}."
@@ -108,7 +110,7 @@ def _read_json_lines(file: Path) -> Iterator[RawRow]:
                     "not UTF-8", f"{error.reason} at byte {error.start + 1} of the line", "Save it as UTF-8."
                 )
                 yield RawRow(place, None, share, problem)
-            except (json.JSONDecodeError, RecursionError) as error:
+            except (ValueError, RecursionError) as error:  # ValueError too: a number of more than 4,300 digits
                 problem = BadRow("not JSON", str(error), "A .jsonl file holds one JSON object a line.")
                 yield RawRow(place, None, share, problem)
 
@@ -125,6 +127,8 @@ def _read_json(file: Path) -> Iterator[RawRow]:
     except json.JSONDecodeError as error:
         fix = "If it holds one object a line, name it .jsonl." if error.msg == "Extra data" else "Check the file."
         raise DataError(f"not JSON: {error}", where=f"{file}:{error.lineno}", fix=fix) from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"not JSON that can be read: {error}", where=str(file), fix="Check the file.") from error
     for number, row in enumerate(rows, start=1):
         yield RawRow(f"{file}:{number}", row, number / len(rows))
 

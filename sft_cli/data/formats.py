@@ -106,7 +106,7 @@ def _function_call(value: str, number: int) -> Message:
     """ShareGPT writes calls as JSON text: {"name": ..., "arguments": {...}}, or a list of such."""
     try:
         calls = json.loads(value)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise BadRow("a function call that is not JSON", f"turn {number}: {error}") from error
     calls = calls if isinstance(calls, list) else [calls]
     if not calls or not all(isinstance(call, dict) and isinstance(call.get("name"), str) for call in calls):
@@ -122,7 +122,7 @@ def _tools(row: dict[str, Any], *, wrap: bool) -> list[dict[str, Any]] | None:
     if isinstance(tools, str):
         try:
             tools = json.loads(tools) if tools.strip() else None
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise BadRow("tools are not JSON", str(error)) from error
     if not tools:
         return None

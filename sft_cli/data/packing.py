@@ -32,7 +32,7 @@ def best_fit(lengths: Sequence[int] | NDArray[np.integer], capacity: int) -> lis
     longest_first = np.argsort(-sizes, kind="stable")
 
     packs: list[list[int]] = []
-    packs_with_room: list[list[int]] = [[] for _ in range(capacity + 1)]
+    packs_with_room: dict[int, list[int]] = {}
     rooms = 0
     for row, size in zip(longest_first.tolist(), sizes[longest_first].tolist(), strict=True):
         sufficient = rooms >> size
@@ -49,9 +49,8 @@ def best_fit(lengths: Sequence[int] | NDArray[np.integer], capacity: int) -> lis
             packs.append([row])
         left = room - size
         if left:
-            if not packs_with_room[left]:
-                rooms |= 1 << left
-            packs_with_room[left].append(pack)
+            rooms |= 1 << left
+            packs_with_room.setdefault(left, []).append(pack)
     return packs
 
 

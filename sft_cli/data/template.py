@@ -57,7 +57,7 @@ class ChatRenderer:
         templates: Any = tokenizer.chat_template if template is None else template
         if not templates:
             raise ModelError(
-                "the tokenizer has no chat template",
+                "the tokenizer has no chat template" if template is None else "the chat template is empty",
                 where=f"{_WHERE} ({origin})",
                 fix="Set model.chat_template to a file.",
             )

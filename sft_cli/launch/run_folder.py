@@ -98,8 +98,9 @@ def require_free(path: Path, overwrite: bool) -> None:
             was not written by a run.
         CheckpointError: it can't be created, or not written to.
     """
-    _require_writable(path)
-    _require_no_run(RunFolder(path), overwrite)
+    with _disk_errors(path):  # a name that is too long, say
+        _require_writable(path)
+        _require_no_run(RunFolder(path), overwrite)
 
 
 @contextmanager

@@ -100,7 +100,7 @@ def _exit_code(run: _Run, control: ControlFolder, world: World, logs: Path) -> i
         return 128 + first_signal
     if run.was_killed_by_user:
         raise SftError(
-            f"killed by a second {signal.Signals(run.signals.last).name} while a checkpoint was being written",
+            f"killed by a second {signal.Signals(run.signals.last).name}, before a checkpoint was complete",
             fix="Complete checkpoints of this run are kept; wait after the first signal to get one of the last step.",
         )
     error = first_error(failures, silent, ranks=world.ranks, logs=logs)

@@ -76,7 +76,7 @@ class BatchingSection(Section):
     mode: Literal["packing", "padding"] = _option(
         "packing", "Rows packed into full sequences, or padded to the longest"
     )
-    tokens: int = _option(8192, "Token slots of one micro-batch on one GPU", gt=1)
+    tokens: int = _option(8192, "Token slots of one micro-batch on one GPU", gt=1, le=2**24)
     order: Literal["shuffled", "length_grouped", "sequential"] = _option(
         "shuffled", "Order of the rows; `length_grouped` goes with padding only"
     )

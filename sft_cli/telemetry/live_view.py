@@ -18,6 +18,9 @@ from sft_cli.telemetry.records import EvaluationRecord, StepRecord
 from sft_cli.telemetry.terminal import TerminalView
 
 _BAR_CELLS = 20
+_GAP = 2
+_UNKNOWN_WIDTH = 80
+"""For a terminal that says it has no columns, as one without a window does."""
 
 
 class LiveView(TerminalView):
@@ -53,30 +56,44 @@ class LiveView(TerminalView):
 
     def _refresh(self) -> None:
         self._fit_width()
-        self._live.update(render(self._progress), refresh=True)
+        self._live.update(render(self._progress, self._console.width), refresh=True)
 
     def _fit_width(self) -> None:
         # rich asks descriptors 0 to 2 for the size, and a worker's are files by now.
-        self._console.width = os.get_terminal_size(self._stream.fileno()).columns
+        self._console.width = os.get_terminal_size(self._stream.fileno()).columns or _UNKNOWN_WIDTH
 
 
-def render(progress: Progress) -> Table:
-    """The bar, and beside it what `Progress.describe` says, the smoothed loss first."""
-    line = Table.grid(padding=(0, 2))
-    line.add_column(no_wrap=True, width=_BAR_CELLS)
-    cells = [Text(f"step {progress.step}/{progress.total_steps}", style="bold")]
+def render(progress: Progress, width: int) -> Table:
+    """One line: a bar, and beside it what `Progress.describe` says, the smoothed loss first.
+
+    Args:
+        width: columns of the terminal; where not all fits, whole cells are left out, the least telling first.
+    """
+    cells: list[ProgressBar | Text] = [ProgressBar(progress.total_steps, progress.step, width=_BAR_CELLS)]
+    cells.append(Text(f"step {progress.step}/{progress.total_steps}", style="bold"))
+    least_telling_first = cells[:1]
     if progress.smoothed_loss is not None:
-        smoothed = (f"{progress.smoothed_loss:.4f}", "bold cyan")
-        cells.append(Text.assemble("loss ", smoothed, f" (last {progress.loss:.4f})"))
+        cells.append(Text.assemble("loss ", (f"{progress.smoothed_loss:.4f}", "bold cyan")))
+        cells.append(Text(f"(last {progress.loss:.4f})"))
+        least_telling_first.insert(0, cells[-1])
     if progress.eval_loss is not None:
         cells.append(Text(f"eval {progress.eval_loss:.4f}", style="magenta"))
+        least_telling_first.append(cells[-1])
     if progress.tokens_per_second is not None:
         cells.append(Text(f"{progress.tokens_per_second:,.0f} tok/s", style="green"))
     if progress.learning_rate is not None:
         cells.append(Text(f"lr {progress.learning_rate:.1e}", style="dim"))
+        least_telling_first.insert(1, cells[-1])
     if progress.seconds_left is not None:
         cells.append(Text(f"{format_duration(progress.seconds_left)} left"))
-    for _ in cells:
-        line.add_column(no_wrap=True, overflow="crop")
-    line.add_row(ProgressBar(progress.total_steps, progress.step, width=_BAR_CELLS), *cells)
+    while sum(map(_columns, cells)) > width and least_telling_first:
+        cells.remove(least_telling_first.pop(0))
+    line = Table.grid(padding=(0, _GAP, 0, 0))
+    for cell in cells:
+        line.add_column(no_wrap=True, overflow="crop", width=_columns(cell) - _GAP)
+    line.add_row(*cells)
     return line
+
+
+def _columns(cell: ProgressBar | Text) -> int:
+    return (_BAR_CELLS if isinstance(cell, ProgressBar) else cell.cell_len) + _GAP

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -33,7 +34,7 @@ def open_view(stream: TextIO | None, total_steps: int) -> TerminalView:
     """The view that fits the stream; None (ranks other than 0) shows nothing."""
     if stream is None:
         return SilentView()
-    if stream.isatty():
+    if stream.isatty() and os.environ.get("TERM") != "dumb":
         from sft_cli.telemetry.live_view import LiveView
 
         return LiveView(detachable(stream), total_steps)

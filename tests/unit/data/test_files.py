@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -169,3 +170,23 @@ def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(DataError, match=r"can't be read: .*Permission denied") as caught:
         list(read_file(file))
     assert caught.value.where == str(file)
+
+
+def test_a_number_too_long_to_read_is_a_bad_line(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"n": ' + "1" * 5000 + "}\n")
+    assert [row.problem is not None for row in read_file(tmp_path / "a.jsonl")] == [True]
+    (tmp_path / "a.json").write_text("[" + "1" * 5000 + "]")
+    with pytest.raises(DataError, match="not JSON that can be read"):
+        list(read_file(tmp_path / "a.json"))
+
+
+def test_a_deeply_nested_file(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("[" * 100_000)
+    with pytest.raises(DataError, match="not JSON"):
+        list(read_file(tmp_path / "a.json"))
+
+
+def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.jsonl")
+    with pytest.raises(DataError, match="not a regular file"):
+        find_files(str(tmp_path / "a.jsonl"))

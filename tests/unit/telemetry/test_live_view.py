@@ -22,15 +22,41 @@ MakeStep = Callable[..., StepRecord]
 def text_of(progress: Progress, width: int) -> str:
     console = Console(width=width, no_color=True)
     with console.capture() as capture:
-        console.print(render(progress))
+        console.print(render(progress, width))
     return capture.get()
 
 
 def test_line_says_it_all(make_step: MakeStep) -> None:
     progress = replace(Progress(40).after(make_step(1, 4.0)).after(make_step(2, 2.0)), eval_loss=1.25)
     text = text_of(progress, width=140)
-    for part in ("step 2/40", "loss 3.0000 (last 2.0000)", "eval 1.2500", "1,800 tok/s", "lr 3.0e-03", "0:19 left"):
+    for part in ("step 2/40", "loss 3.0000  (last 2.0000)", "eval 1.2500", "1,800 tok/s", "lr 3.0e-03", "0:19 left"):
         assert part in text
+
+
+@pytest.mark.parametrize(
+    ("width", "parts"),
+    [
+        (80, ["step 2/40  loss 3.0000  eval 1.2500  1,800 tok/s  0:19 left"]),
+        (50, ["step 2/40  loss 3.0000  1,800 tok/s  0:19 left"]),
+    ],
+)
+def test_a_narrow_terminal_loses_whole_cells(make_step: MakeStep, width: int, parts: list[str]) -> None:
+    progress = replace(Progress(40).after(make_step(1, 4.0)).after(make_step(2, 2.0)), eval_loss=1.25)
+    text = text_of(progress, width)
+    assert all(part in text for part in parts)
+    assert "lr" not in text
+
+
+def test_a_terminal_without_columns_is_taken_for_one_of_80(make_step: MakeStep) -> None:
+    controller, terminal = pty.openpty()
+    with os.fdopen(terminal, "w") as stream:
+        with open_view(stream, 40) as view:
+            view.show_step(make_step(1))
+            view.say("saved")
+        shown = os.read(controller, 100_000).decode()
+    os.close(controller)
+    assert "step 1/40" in shown
+    assert "saved" in shown
 
 
 @pytest.mark.parametrize("width", [20, 60, 140])
