@@ -13,6 +13,7 @@ from sft_cli.recipe.layer import SOURCE_LISTS, Layer, laid_over, lookup, normali
 from sft_cli.recipe.places import Place, split
 from sft_cli.recipe.yaml_lines import KeyPath, parse
 
+_LAST_INDEX = 9999
 _SHOWN_CHARACTERS = 60
 
 
@@ -35,6 +36,8 @@ def apply_override(layer: Layer, text: str, rank: int) -> Layer:
     path = split(dotted.strip())
     if path == ("extends",):
         raise RecipeError("`extends` can't be set on the command line", where=name, fix="Write it in a recipe.")
+    if any(isinstance(part, int) and part > _LAST_INDEX for part in path):
+        raise RecipeError(f"no list is longer than {_LAST_INDEX} items", where=name, fix="Count from 0.")
     value = _value(written.strip(), path, name)
     place = Place(name, None, rank)
     own = Layer(_nested(path, value), {path: place})

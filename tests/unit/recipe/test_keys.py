@@ -10,7 +10,7 @@ from sft_cli.recipe.keys import keys, sections
 @pytest.mark.parametrize(
     ("path", "wanted"),
     [
-        (("batching", "tokens"), "a whole number above 1"),
+        (("batching", "tokens"), "a whole number above 1 and of at most 16777216"),
         (("data", "max_length"), "a whole number above 1 or null"),
         (("data", "train"), "a path, a source, or a list of them"),
         (("data", "train", "weight"), "a number above 0"),

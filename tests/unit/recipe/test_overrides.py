@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sft_cli.errors import SftError
+from sft_cli.errors import RecipeError, SftError
 from sft_cli.recipe.layer import lookup
-from sft_cli.recipe.load import Loaded
+from sft_cli.recipe.load import Loaded, load_recipe
 from sft_cli.recipe.places import split
 
 MINIMAL = "model: {path: org/model}\ndata:\n  train:\n    - {path: org/a, weight: 2.0}\n    - org/b\n"
@@ -78,7 +78,7 @@ def test_paths_are_relative_to_the_working_directory(folder: Path, load: Callabl
         ("a..b=3", "not `section.key=value`"),
         ("extends=x.yaml", "can't be set on the command line"),
         ("batching.tokens=[1", "not closed"),
-        ("batching.tokens=abc", 'expected a whole number above 1, got the text "abc"'),
+        ("batching.tokens=abc", 'expected a whole number above 1 and of at most 16777216, got the text "abc"'),
         ("batching.tokns=3", "no key `tokns` in `batching`"),
         ("tokens=3", "`tokens` belongs in `batching`"),
         ("lora.r=3", "no LoRA"),
@@ -102,3 +102,8 @@ def test_errors_name_the_set(refused: Callable[..., SftError], text: str, what: 
 
 def test_a_long_value_is_cut_in_the_error(refused: Callable[..., SftError]) -> None:
     assert len(refused(MINIMAL, f"batching.tokens={'x' * 500}").where or "") < 80
+
+
+def test_an_index_that_no_list_reaches(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="no list is longer"):
+        load_recipe(Path("builtin:tiny"), ["data.train.99999999999999999=x"])

@@ -27,7 +27,12 @@ BASE = "model: {path: org/model}\ndata: {train: org/data}\n"
         ("batching: {mode: off}", "batching.mode", "one of packing, padding", "the default, packing"),
         ("batching: {mode: Packing}", "batching.mode", "one of packing, padding", "Did you mean `packing`?"),
         ("schedule: {name: cosin}", "schedule.name", "constant, linear, cosine, wsd", "Did you mean `cosine`?"),
-        ("batching: {tokens: 1e3}", "batching.tokens", "a whole number above 1, got the number 1000.0", "Write 1000."),
+        (
+            "batching: {tokens: 1e3}",
+            "batching.tokens",
+            "a whole number above 1 and of at most 16777216, got the number 1000.0",
+            "Write 1000.",
+        ),
         ("batching: {tokens: 131_072}", "batching.tokens", 'got the text "131_072"', "Write 131072."),
         ("batching: {tokens: 8k}", "batching.tokens", 'got the text "8k"', "Write 8192."),
         ("batching: {tokens: 512.5}", "batching.tokens", "got the number 512.5", "default, 8192"),
