@@ -29,7 +29,7 @@ Message = dict[str, str]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="a run folder with an export")
-    parser.add_argument("--conversations", type=int, default=100, help="how many held-out conversations to ask")
+    parser.add_argument("--conversations", type=int, default=50, help="how many held-out conversations to ask")
     options = parser.parse_args()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
