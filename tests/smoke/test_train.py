@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support.sftune import SHARED, command, read_metrics, sftune, training_steps, write_recipe
+from support.sftune import read_metrics, sftune, tiny, training_steps
 
 STEP_KEYS = {
     "step",
@@ -30,18 +24,6 @@ STEP_KEYS = {
     "data_wait_seconds",
     "peak_memory_gib",
 }
-
-
-def tiny(folder: Path, **changes: str) -> list[str]:
-    """Options that make the built-in recipe short."""
-    keys = {
-        "output_dir": str(folder / "run"),
-        "data.cache_dir": str(folder / "cache"),
-        "train.max_steps": "4",
-        "train.tokens_per_step": "2048",
-        **changes,
-    }
-    return [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
 
 
 @pytest.fixture(scope="module")
@@ -138,79 +120,6 @@ def test_a_dry_run_leaves_the_plan_alone(tmp_path: Path) -> None:
     assert ended.code == 0, ended.err
     assert "dry run: one step of 2,048 slots" in ended.out
     assert {path.name for path in (tmp_path / "run").iterdir() if not path.name.startswith(".")} == {"plan.json"}
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_sigterm_saves_and_exits_143(tmp_path: Path) -> None:
-    options = tiny(tmp_path, **{"train.max_steps": "300", "evaluate.at_start": "false", "launch.gpus": "2"})
-    process = subprocess.Popen(command("train", *options), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    metrics = tmp_path / "run" / "metrics.jsonl"
-    deadline = time.monotonic() + 120
-    while not (metrics.exists() and metrics.read_text()) and time.monotonic() < deadline:
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.1)
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
-    assert process.returncode == 143
-    last = training_steps(tmp_path / "run")[-1]["step"]
-    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == [f"step-{last:08d}"]
-    assert "event" not in read_metrics(tmp_path / "run")[-1]
-    assert not (tmp_path / "run" / "export").exists()
-
-
-def test_inside_torchrun_it_joins(tmp_path: Path) -> None:
-    """Every rank of torchrun runs `sftune train`; none of them starts another torchrun."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    ended = subprocess.run(
-        [*torchrun, "-m", "sft_cli", "train", *tiny(tmp_path, **{"train.max_steps": "2"})],
-        cwd=tmp_path,
-        env={**os.environ, "GLOO_SOCKET_IFNAME": "lo"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert json.loads((tmp_path / "run" / "plan.json").read_text())["world"]["ranks"] == 2
-    assert len(training_steps(tmp_path / "run")) == 2
-    assert {path.name for path in (tmp_path / "run" / "logs").iterdir()} == {"rank-0.log", "rank-1.log"}
-
-
-@pytest.mark.skipif(not (SHARED / "data").is_dir(), reason="needs the shared data")
-@pytest.mark.parametrize("mode", ["packing", "padding"])
-def test_real_conversations(tmp_path: Path, mode: str) -> None:
-    shapes: dict[str, Any] = json.loads((SHARED / "model_configs" / "qwen3_5_tiny_test.json").read_text())
-    model = tmp_path / "model"
-    model.mkdir()
-    (model / "config.json").write_text(json.dumps(shapes))
-    recipe = write_recipe(
-        tmp_path / "recipe.yaml",
-        model={
-            "path": str(model),
-            "weights": "random",
-            "dtype": "float32",
-            "tokenizer": str(SHARED / "tokenizers" / "bpe_4096"),
-        },
-        data={"train": str(SHARED / "data" / "mtbench101_en.jsonl"), "cache_dir": str(tmp_path / "cache")},
-        batching={"mode": mode, "tokens": 1024},
-        optimizer={"learning_rate": 3e-3},
-        train={"tokens_per_step": 4096, "max_steps": 6},
-        launch={"gpus": 2},
-        output_dir="run",
-    )
-    ended = sftune("train", recipe, cwd=tmp_path)
-    assert ended.code == 0, ended.err
-    losses = [line["loss"] for line in training_steps(tmp_path / "run")]
-    assert losses[-1] < losses[0] - 0.3
-
-
-def test_a_loss_that_is_no_number_ends_with_7(tmp_path: Path) -> None:
-    changes = {"optimizer.learning_rate": "1e30", "launch.gpus": "2", "evaluate.at_start": "false"}
-    ended = sftune("train", *tiny(tmp_path, **changes), cwd=tmp_path)
-    assert ended.code == 7
-    assert ended.err.count("error:") == 1
-    assert "at step" in ended.err
-    assert not (tmp_path / "run" / "checkpoints").exists()
-    assert all(line.get("event") != "done" for line in read_metrics(tmp_path / "run"))
 
 
 def test_weights_that_do_not_fit_their_config_end_with_2(trained: Path, tmp_path: Path) -> None:

@@ -48,3 +48,15 @@ def write_recipe(path: Path, **sections: Any) -> Path:
 
 def files_in(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def tiny(folder: Path, **changes: str) -> list[str]:
+    """Options that make the built-in recipe short."""
+    keys = {
+        "output_dir": str(folder / "run"),
+        "data.cache_dir": str(folder / "cache"),
+        "train.max_steps": "4",
+        "train.tokens_per_step": "2048",
+        **changes,
+    }
+    return [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]

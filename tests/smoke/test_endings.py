@@ -1,0 +1,59 @@
+"""Runs that end before their last step, and runs that somebody else has started."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support.sftune import command, read_metrics, sftune, tiny, training_steps
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_sigterm_saves_and_exits_143(tmp_path: Path) -> None:
+    options = tiny(tmp_path, **{"train.max_steps": "300", "evaluate.at_start": "false", "launch.gpus": "2"})
+    process = subprocess.Popen(command("train", *options), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    deadline = time.monotonic() + 120
+    while not (metrics.exists() and metrics.read_text()) and time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 143
+    last = training_steps(tmp_path / "run")[-1]["step"]
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == [f"step-{last:08d}"]
+    assert "event" not in read_metrics(tmp_path / "run")[-1]
+    assert not (tmp_path / "run" / "export").exists()
+
+
+def test_inside_torchrun_it_joins(tmp_path: Path) -> None:
+    """Every rank of torchrun runs `sftune train`; none of them starts another torchrun."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    ended = subprocess.run(
+        [*torchrun, "-m", "sft_cli", "train", *tiny(tmp_path, **{"train.max_steps": "2"})],
+        cwd=tmp_path,
+        env={**os.environ, "GLOO_SOCKET_IFNAME": "lo"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads((tmp_path / "run" / "plan.json").read_text())["world"]["ranks"] == 2
+    assert len(training_steps(tmp_path / "run")) == 2
+    assert {path.name for path in (tmp_path / "run" / "logs").iterdir()} == {"rank-0.log", "rank-1.log"}
+
+
+def test_a_loss_that_is_no_number_ends_with_7(tmp_path: Path) -> None:
+    changes = {"optimizer.learning_rate": "1e30", "launch.gpus": "2", "evaluate.at_start": "false"}
+    ended = sftune("train", *tiny(tmp_path, **changes), cwd=tmp_path)
+    assert ended.code == 7
+    assert ended.err.count("error:") == 1
+    assert "at step" in ended.err
+    assert not (tmp_path / "run" / "checkpoints").exists()
+    assert all(line.get("event") != "done" for line in read_metrics(tmp_path / "run"))
