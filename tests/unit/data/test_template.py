@@ -9,7 +9,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from sft_cli.data.formats import Chat
 from sft_cli.data.raw import BadRow
 from sft_cli.data.template import ChatRenderer, read_template
-from sft_cli.errors import ModelError
+from sft_cli.errors import DataError, ModelError
 
 BUILTIN = Path(__file__).parents[3] / "sft_cli" / "data" / "builtin" / "tiny-hybrid"
 USER, ANSWER = {"role": "user", "content": "Why?"}, {"role": "assistant", "content": "One."}
@@ -112,8 +112,6 @@ def test_a_template_that_raises_on_a_row(
     [
         ("{% for m in messages %}{{ m.content }", "can't render a plain chat"),
         ("{% for m in messages %}{{ m.content }}", "can't render a plain chat"),
-        ("{{ raise_exception('never') }}", "can't render a plain chat of two rounds: never"),
-        ("{{ messages.nothing.more }}", "can't render a plain chat"),
         ("{{ messages[0].content }}", "does not write each message once"),
         ("{% for m in messages %}{{ m.content }}{% endfor %}", "writes nothing before assistant turns"),
     ],
@@ -124,6 +122,17 @@ def test_a_template_that_can_not_be_used_is_an_error_of_the_model(
     with pytest.raises(ModelError, match=what) as caught:
         ChatRenderer(tokenizer, template, "mine.jinja")
     assert caught.value.exit_code == 2
+    assert caught.value.where == "model.chat_template (mine.jinja)"
+    assert caught.value.fix
+
+
+@pytest.mark.parametrize("template", ["{{ raise_exception('never') }}", "{{ messages.nothing.more }}"])
+def test_a_template_that_refuses_every_chat_is_an_error_of_the_data(
+    tokenizer: PreTrainedTokenizerFast, template: str
+) -> None:
+    with pytest.raises(DataError, match="can't render a plain chat of two rounds") as caught:
+        ChatRenderer(tokenizer, template, "mine.jinja")
+    assert caught.value.exit_code == 3
     assert caught.value.where == "model.chat_template (mine.jinja)"
     assert caught.value.fix
 
