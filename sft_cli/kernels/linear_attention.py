@@ -19,11 +19,25 @@ LINEAR_ATTENTION: dict[str, Callable[..., Tensor]] = {"torch": reference.gated_d
 CONV: dict[str, Callable[..., Tensor]] = {"torch": reference.causal_conv}
 
 
-def install(blocks: Iterable[nn.Module], *, linear_attention: str, conv: str) -> None:
-    """Puts the chosen kernels on each Gated DeltaNet block of a model, by replacing its forward."""
+def install(
+    blocks: Iterable[nn.Module],
+    *,
+    project: Callable[[nn.Module, Tensor], tuple[Tensor, Tensor, Tensor, Tensor]],
+    linear_attention: str,
+    conv: str,
+) -> None:
+    """Puts the chosen kernels on each Gated DeltaNet block of a model, by replacing its forward.
+
+    Args:
+        project: how the family's block projects its input; see `forward`.
+    """
     for block in blocks:
         block.forward = partial(  # type: ignore[method-assign]
-            forward, block, delta_rule=LINEAR_ATTENTION[linear_attention], causal_conv=CONV[conv]
+            forward,
+            block,
+            project=project,
+            delta_rule=LINEAR_ATTENTION[linear_attention],
+            causal_conv=CONV[conv],
         )
 
 
@@ -31,6 +45,7 @@ def forward(
     block: nn.Module,
     hidden_states: Tensor,
     *,
+    project: Callable[[nn.Module, Tensor], tuple[Tensor, Tensor, Tensor, Tensor]],
     delta_rule: Callable[..., Tensor],
     causal_conv: Callable[..., Tensor],
     cu_seq_lens_q: Tensor | None = None,
@@ -40,6 +55,8 @@ def forward(
 
     Args:
         hidden_states: (B, T, hidden). Padding stands on the right, where a causal layer can't see it: no mask.
+        project: block and hidden states to queries, keys and values side by side (B, T, conv_dim), the output gate
+            (B, T, value heads, value head dim), and b and a (B, T, value heads).
         cu_seq_lens_q: int32 (segments + 1,) of a pack, else None.
         unused: what transformers passes to every layer and this one has no use for.
 
@@ -47,19 +64,17 @@ def forward(
         (B, T, hidden).
     """
     rows, length, _ = hidden_states.shape
-    mixed = causal_conv(
-        block.in_proj_qkv(hidden_states), block.conv1d.weight.squeeze(1), block.conv1d.bias, cu_seq_lens_q
-    )
+    mixed, gate, b, a = project(block, hidden_states)
+    mixed = causal_conv(mixed, block.conv1d.weight.squeeze(1), block.conv1d.bias, cu_seq_lens_q)
     query, key, value = mixed.split([block.key_dim, block.key_dim, block.value_dim], dim=-1)
-    log_decay = -block.A_log.float().exp() * F.softplus(block.in_proj_a(hidden_states).float() + block.dt_bias)
+    log_decay = -block.A_log.float().exp() * F.softplus(a.float() + block.dt_bias)
     out = delta_rule(
         query.unflatten(-1, (-1, block.head_k_dim)),
         key.unflatten(-1, (-1, block.head_k_dim)),
         value.unflatten(-1, (-1, block.head_v_dim)),
         log_decay,
-        block.in_proj_b(hidden_states).sigmoid(),
+        b.sigmoid(),
         cu_seq_lens_q,
     )
-    gate = block.in_proj_z(hidden_states).view(-1, block.head_v_dim)
-    out = block.norm(out.reshape(-1, block.head_v_dim), gate)
+    out = block.norm(out.reshape(-1, block.head_v_dim), gate.reshape(-1, block.head_v_dim))
     return block.out_proj(out.view(rows, length, -1))

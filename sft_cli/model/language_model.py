@@ -7,6 +7,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from sft_cli.model.families.family import DeltaNet
+
 LossFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(hidden (N, hidden), head weight (words, hidden), targets (N,)) -> summed loss; see `kernels/loss.py`."""
 
@@ -23,41 +25,45 @@ class HeadAndLoss(nn.Module):
         self.linear = linear
         self.loss = loss
 
-    def forward(self, hidden: Tensor, targets: Tensor | None) -> Tensor:
-        hidden = self.norm(hidden)
-        if targets is None:
-            return self.linear(hidden)
-        return self.loss(hidden.flatten(0, 1), self.linear.weight, targets.flatten())
+    def forward(self, hidden: Tensor, positions: Tensor | None, targets: Tensor | None) -> Tensor:
+        """Loss at `positions`, or the logits everywhere; the head does not work where the loss does not look."""
+        if positions is None:
+            return self.linear(self.norm(hidden))
+        counted = hidden.flatten(0, 1).index_select(0, positions)
+        return self.loss(self.norm(counted), self.linear.weight, targets)
 
 
 class LanguageModel(nn.Module):
     """Args:
     causal_lm: a `...ForCausalLM` of transformers with `model.embed_tokens`, `model.layers`, `model.norm`, `lm_head`.
-    delta_net: attribute of a layer that holds its Gated DeltaNet block, or None.
+    delta_net: what the family says of its Gated DeltaNet blocks; None without them.
     loss: see `LossFunction`.
     """
 
-    def __init__(self, causal_lm: Any, *, delta_net: str | None, loss: LossFunction) -> None:
+    def __init__(self, causal_lm: Any, *, delta_net: DeltaNet | None, loss: LossFunction) -> None:
         super().__init__()
         self.config = causal_lm.config
         self.tied = bool(self.config.tie_word_embeddings)
         self.decoder = causal_lm.model  # first, so that a tied weight goes by the embedding's name
         self.head = HeadAndLoss(self.decoder.norm, causal_lm.lm_head, loss)
         self.decoder.norm = nn.Identity()
-        self._delta_net = delta_net
+        self.delta_net = delta_net
 
-    def forward(self, inputs: dict[str, Any], targets: Tensor | None = None) -> Tensor:
+    def forward(
+        self, inputs: dict[str, Any], positions: Tensor | None = None, targets: Tensor | None = None
+    ) -> Tensor:
         """Summed cross-entropy of a micro-batch, or its logits.
 
         Args:
             inputs: `Batch.model_inputs()`.
-            targets: int64 (B, T), shifted, -100 where a position does not count; None asks for logits.
+            positions: int64 (S,), the flat positions that the loss counts; None asks for logits.
+            targets: int64 (S,), the word that should come next at each.
 
         Returns:
             float32 scalar, or (B, T, words) in the compute dtype.
         """
         hidden = self.decoder(**inputs, use_cache=False).last_hidden_state
-        return self.head(hidden, targets)
+        return self.head(hidden, positions, targets)
 
     def tie(self) -> None:
         """Makes embedding and head one parameter again, after an operation that gave each its own storage."""
@@ -75,8 +81,10 @@ class LanguageModel(nn.Module):
     @property
     def delta_net_blocks(self) -> list[nn.Module]:
         """The Gated DeltaNet blocks, in layer order; empty for a family without them."""
-        name = self._delta_net
-        return [] if name is None else [getattr(layer, name) for layer in self.blocks if hasattr(layer, name)]
+        if self.delta_net is None:
+            return []
+        name = self.delta_net.attribute
+        return [getattr(layer, name) for layer in self.blocks if hasattr(layer, name)]
 
     def transformers_named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Parameters under the names that transformers and its checkpoints give them; tied ones once."""

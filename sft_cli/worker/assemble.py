@@ -44,7 +44,13 @@ def assemble_model(
         loss=LOSS[kernels.loss],
     )
     attention.install(model.config, attention=kernels.attention)
-    linear_attention.install(model.delta_net_blocks, linear_attention=kernels.linear_attention, conv=kernels.conv)
+    if model.delta_net is not None:
+        linear_attention.install(
+            model.delta_net_blocks,
+            project=model.delta_net.project,
+            linear_attention=kernels.linear_attention,
+            conv=kernels.conv,
+        )
     parallelise(
         model,
         recipe.sharding,

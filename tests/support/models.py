@@ -74,7 +74,10 @@ def make_model(
     config = CONFIGS[family]
     model = build(config, family=family, dtype=torch.float32, loss=LOSS[loss])
     attention.install(model.config, attention="sdpa")
-    linear_attention.install(model.delta_net_blocks, linear_attention="torch", conv="torch")
+    if model.delta_net is not None:
+        linear_attention.install(
+            model.delta_net_blocks, project=model.delta_net.project, linear_attention="torch", conv="torch"
+        )
     sharding = {"backend": "none" if mesh is None else "fsdp2", "activation_checkpointing": {"mode": checkpointing}}
     parallelise(
         model,

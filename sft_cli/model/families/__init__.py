@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from sft_cli.model.families import llama, qwen3, qwen3_5
+from sft_cli.model.families import llama, qwen3, qwen3_5, qwen3_next
 from sft_cli.model.families.family import Family
 
-FAMILIES: dict[str, Family] = {"qwen3_5": qwen3_5.FAMILY, "llama": llama.FAMILY, "qwen3": qwen3.FAMILY}
+FAMILIES: dict[str, Family] = {
+    "qwen3_5": qwen3_5.FAMILY,
+    "qwen3_next": qwen3_next.FAMILY,
+    "llama": llama.FAMILY,
+    "qwen3": qwen3.FAMILY,
+}

@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+Projections = tuple[Tensor, Tensor, Tensor, Tensor]
+"""Queries, keys and values side by side (B, T, conv_dim), output gate z (B, T, value heads, value head dim), and b and
+a, which become beta and the decay (B, T, value heads)."""
+
+
+@dataclass(frozen=True)
+class DeltaNet:
+    """How a family's Gated DeltaNet block is found, and how it projects its input."""
+
+    attribute: str
+    """Of a layer: its Gated DeltaNet block, where it has one."""
+    project: Callable[[nn.Module, Tensor], Projections]
+    """(the block, hidden states (B, T, hidden)) -> `Projections`."""
 
 
 @dataclass(frozen=True)
@@ -13,5 +30,5 @@ class Family:
     packed keys of a batch through its forward. What a family can't do, `plan/architecture.py` refuses.
     """
 
-    delta_net: str | None = None
-    """Attribute of a layer that is a Gated DeltaNet block, where the layer has one."""
+    delta_net: DeltaNet | None = None
+    """None: no layer is linear attention."""

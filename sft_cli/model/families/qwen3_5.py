@@ -2,6 +2,21 @@
 
 from __future__ import annotations
 
-from sft_cli.model.families.family import Family
+from typing import Any
 
-FAMILY = Family(delta_net="linear_attn")
+from torch import Tensor
+
+from sft_cli.model.families.family import DeltaNet, Family, Projections
+
+
+def _project(block: Any, hidden_states: Tensor) -> Projections:
+    """Each part has a projection of its own."""
+    return (
+        block.in_proj_qkv(hidden_states),
+        block.in_proj_z(hidden_states).unflatten(-1, (-1, block.head_v_dim)),
+        block.in_proj_b(hidden_states),
+        block.in_proj_a(hidden_states),
+    )
+
+
+FAMILY = Family(delta_net=DeltaNet(attribute="linear_attn", project=_project))

@@ -9,6 +9,7 @@ import torch
 
 from sft_cli.kernels import attention, linear_attention
 from sft_cli.model.build import build_skeleton
+from sft_cli.model.families import FAMILIES
 from sft_cli.plan.activations import layer_bytes_per_token
 from sft_cli.plan.architecture import read_architecture
 from sft_cli.plan.shapes import read_shape
@@ -36,7 +37,9 @@ def saved_bytes_per_token(config: dict[str, Any], layer: int, dtype: torch.dtype
         torch.nn.init.normal_(parameter, std=0.02)
     attention.install(model.config, attention="sdpa")
     blocks = [block.linear_attn for block in model.model.layers if hasattr(block, "linear_attn")]
-    linear_attention.install(blocks, linear_attention="torch", conv="torch")
+    delta_net = FAMILIES["qwen3_5"].delta_net
+    assert delta_net is not None
+    linear_attention.install(blocks, project=delta_net.project, linear_attention="torch", conv="torch")
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     kept: list[torch.Tensor] = []
     hidden = torch.randn(1, TOKENS, config["hidden_size"], dtype=dtype, requires_grad=True)
