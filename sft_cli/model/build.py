@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from sft_cli.model.families import FAMILIES
 from sft_cli.model.language_model import LanguageModel, LossFunction
+from sft_cli.plan.model_types import text_config
 
 
-def build_skeleton(config: dict[str, Any], dtype: torch.dtype = torch.float32) -> PreTrainedModel:
-    """The `...ForCausalLM` of transformers for a config.json, on meta, in `dtype`."""
+def transformers_config(config: dict[str, Any], code_folder: Path | None = None) -> PreTrainedConfig:
+    """The config object of the model that is trained; of a vision-language model, its text part.
+
+    Args:
+        config: config.json as read.
+        code_folder: the model folder whose own code is trusted; None takes transformers' classes.
+    """
+    if code_folder is not None:
+        return AutoConfig.from_pretrained(code_folder, trust_remote_code=True, **_varying(config))
+    config = text_config(config)
     keys = {key: value for key, value in config.items() if key not in ("model_type", "dtype", "torch_dtype")}
-    transformers_config = AutoConfig.for_model(config["model_type"], **keys)
+    return AutoConfig.for_model(config["model_type"], **keys)
+
+
+def build_skeleton(
+    config: dict[str, Any], dtype: torch.dtype = torch.float32, *, code_folder: Path | None = None
+) -> PreTrainedModel:
+    """The `...ForCausalLM` of transformers (or of the folder's own code) for a config.json, on meta, in `dtype`."""
     with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(transformers_config, dtype=dtype)
+        return AutoModelForCausalLM.from_config(
+            transformers_config(config, code_folder), dtype=dtype, trust_remote_code=code_folder is not None
+        )
 
 
-def build(config: dict[str, Any], *, family: str, dtype: torch.dtype, loss: LossFunction) -> LanguageModel:
+def build(
+    config: dict[str, Any], *, family: str, dtype: torch.dtype, loss: LossFunction, code_folder: Path | None = None
+) -> LanguageModel:
     """The model to train, on meta.
 
     Args:
@@ -27,5 +47,11 @@ def build(config: dict[str, Any], *, family: str, dtype: torch.dtype, loss: Loss
         family: a name of `model/families`.
         dtype: of the parameters that the optimizer updates.
         loss: what the head ends in.
+        code_folder: see `transformers_config`.
     """
-    return LanguageModel(build_skeleton(config, dtype), delta_net=FAMILIES[family].delta_net, loss=loss)
+    return LanguageModel(build_skeleton(config, dtype, code_folder=code_folder), family=FAMILIES[family], loss=loss)
+
+
+def _varying(config: dict[str, Any]) -> dict[str, Any]:
+    """What the plan may have changed since config.json was read."""
+    return {"vocab_size": config["vocab_size"]} if "vocab_size" in config else {}

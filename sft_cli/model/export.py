@@ -19,6 +19,7 @@ from torch.distributed.tensor import DTensor
 
 from sft_cli.model.language_model import LanguageModel
 from sft_cli.model.safetensors_folder import INDEX, SafetensorsFolder
+from sft_cli.model.tensor_names import TensorNames
 
 SHARD_BYTES = 4 * 2**30
 """About how large one safetensors file becomes, and how much of the model rank 0 holds at a time."""
@@ -73,24 +74,28 @@ def export(
 def _tensors(
     model: LanguageModel, config: dict[str, Any], source: SafetensorsFolder | None
 ) -> Iterator[tuple[str, Tensor]]:
-    """Whole tensors on the CPU, one at a time; gathering one is a collective."""
+    """Whole tensors on the CPU, one parameter at a time; gathering one is a collective."""
     default = getattr(torch, str(config.get("dtype") or config.get("torch_dtype") or "float32"))
+    names = TensorNames(model.family, source)
     trained = set()
-    for name, parameter in model.transformers_named_parameters():
-        trained.add(name)
-        yield name, _whole(parameter, _DTYPES[source.dtype(name)] if source is not None else default)
+    for parameter_name, parameter in model.transformers_named_parameters():
+        location = names.locate(parameter_name)
+        for name, tensor in location.split(_whole(parameter)):
+            trained.add(name)
+            yield name, tensor.to(_DTYPES[source.dtype(name)] if source is not None else default)
     for name in source.names() if source is not None else ():
-        if name == "lm_head.weight" and model.tied:
+        if name == names.head and model.tied:
             # A source may store a tied head too; the old one beside the new embedding would untie them on loading.
             # A copy, because safetensors refuses two names of one storage.
-            yield name, _whole(model.embedding.weight, _DTYPES[source.dtype(name)]).clone()
+            yield name, _whole(model.embedding.weight).to(_DTYPES[source.dtype(name)]).clone()
         elif name not in trained:
             yield name, source.rows(name, slice(None))
 
 
-def _whole(parameter: Tensor, dtype: torch.dtype) -> Tensor:
+def _whole(parameter: Tensor) -> Tensor:
+    """All of a parameter on the CPU, in the dtype that it is trained in."""
     whole = parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
-    return whole.detach().to("cpu", dtype)
+    return whole.detach().to("cpu")
 
 
 def _write_weights(folder: Path, tensors: Iterator[tuple[str, Tensor]], *, is_first: bool) -> None:

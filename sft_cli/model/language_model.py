@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from sft_cli.model.families.family import DeltaNet
+from sft_cli.model.families.family import DeltaNet, Family
 
 LossFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(hidden (N, hidden), head weight (words, hidden), targets (N,)) -> summed loss; see `kernels/loss.py`."""
@@ -36,22 +36,20 @@ class HeadAndLoss(nn.Module):
 class LanguageModel(nn.Module):
     """Args:
     causal_lm: a `...ForCausalLM` of transformers with `model.embed_tokens`, `model.layers`, `model.norm`, `lm_head`.
-    delta_net: what the family says of its Gated DeltaNet blocks; None without them.
+    family: what is particular to its architecture.
     loss: see `LossFunction`.
     """
 
-    def __init__(self, causal_lm: Any, *, delta_net: DeltaNet | None, loss: LossFunction) -> None:
+    def __init__(self, causal_lm: Any, *, family: Family, loss: LossFunction) -> None:
         super().__init__()
         self.config = causal_lm.config
         self.tied = bool(self.config.tie_word_embeddings)
         self.decoder = causal_lm.model  # first, so that a tied weight goes by the embedding's name
         self.head = HeadAndLoss(self.decoder.norm, causal_lm.lm_head, loss)
         self.decoder.norm = nn.Identity()
-        self.delta_net = delta_net
+        self.family = family
 
-    def forward(
-        self, inputs: dict[str, Any], positions: Tensor | None = None, targets: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, inputs: dict[str, Any], positions: Tensor | None = None, targets: Tensor | None = None) -> Tensor:
         """Summed cross-entropy of a micro-batch, or its logits.
 
         Args:
@@ -77,6 +75,11 @@ class LanguageModel(nn.Module):
     @property
     def embedding(self) -> nn.Module:
         return self.decoder.embed_tokens
+
+    @property
+    def delta_net(self) -> DeltaNet | None:
+        """How the Gated DeltaNet blocks project; None for a family without them."""
+        return self.family.delta_net
 
     @property
     def delta_net_blocks(self) -> list[nn.Module]:

@@ -24,6 +24,7 @@ class SafetensorsFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file_of = _files_by_tensor(path)
+        self._opened: dict[str, safe_open] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._file_of
@@ -32,18 +33,23 @@ class SafetensorsFolder:
         return list(self._file_of)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        with _open(self.path / self._file_of[name]) as file:
-            return tuple(file.get_slice(name).get_shape())
+        return tuple(self._file(name).get_slice(name).get_shape())
 
     def dtype(self, name: str) -> str:
         """The name that safetensors gives it: `BF16`, `F32`."""
-        with _open(self.path / self._file_of[name]) as file:
-            return str(file.get_slice(name).get_dtype())
+        return str(self._file(name).get_slice(name).get_dtype())
 
     def rows(self, name: str, rows: slice) -> Tensor:
         """Rows `rows` of a tensor in its own dtype; only they are read."""
-        with _open(self.path / self._file_of[name]) as file:
-            return file.get_tensor(name) if rows == slice(None) else file.get_slice(name)[rows]
+        file = self._file(name)
+        return file.get_tensor(name) if rows == slice(None) else file.get_slice(name)[rows]
+
+    def _file(self, name: str) -> safe_open:
+        """The file of a tensor, opened once: a header names thousands of experts, and each opening parses it."""
+        file_name = self._file_of[name]
+        if file_name not in self._opened:
+            self._opened[file_name] = _open(self.path / file_name)
+        return self._opened[file_name]
 
 
 def _files_by_tensor(path: Path) -> dict[str, str]:

@@ -15,6 +15,9 @@ from sft_cli.errors import ModelError
 from sft_cli.model.build import build_skeleton
 from sft_cli.model.language_model import LanguageModel
 from sft_cli.model.safetensors_folder import SafetensorsFolder
+from sft_cli.model.tensor_names import TensorNames
+
+CPU = torch.device("cpu")
 
 
 def materialise(model: LanguageModel, config: dict[str, Any], device: torch.device) -> None:
@@ -34,9 +37,13 @@ def materialise(model: LanguageModel, config: dict[str, Any], device: torch.devi
 
 @torch.no_grad()
 def draw_weights(model: LanguageModel, config: dict[str, Any], *, seed: int) -> None:
-    """Random weights by transformers' own rule; the same on any number of ranks."""
+    """Random weights by transformers' own rule; the same on any number of ranks.
+
+    Drawn on the model's device: a GPU has 27B of them in seconds, and other ones than a CPU has for the same seed.
+    """
+    device = next(model.parameters()).device
     parameters = dict(model.transformers_named_parameters())
-    for name, value in drawn_tensors(build_skeleton(config), seed=seed):
+    for name, value in drawn_tensors(build_skeleton(config), seed=seed, device=device):
         if name in parameters:
             _fill(parameters[name], lambda rows, value=value: value[rows])
 
@@ -48,20 +55,11 @@ def load_weights(model: LanguageModel, folder: SafetensorsFolder) -> None:
     Raises:
         ModelError: a tensor is missing or has another shape.
     """
+    names = TensorNames(model.family, folder)
     for name, parameter in model.transformers_named_parameters():
-        if name not in folder:
-            raise ModelError(
-                f"the weights have no tensor {name}",
-                where=str(folder.path),
-                fix="Use a folder whose safetensors belong to its config.json, or set model.weights: random.",
-            )
-        if folder.shape(name) != tuple(parameter.shape):
-            raise ModelError(
-                f"tensor {name} has shape {folder.shape(name)}, config.json says {tuple(parameter.shape)}",
-                where=str(folder.path),
-                fix="Use a folder whose safetensors belong to its config.json.",
-            )
-        _fill(parameter, lambda rows, name=name: folder.rows(name, rows))
+        location, shape = names.locate(name), parameter.shape
+        location.require(folder, shape)
+        _fill(parameter, lambda rows, location=location, shape=shape: location.read(folder, rows, shape))
 
 
 def _fill(parameter: nn.Parameter, read: Callable[[slice], Tensor]) -> None:
@@ -87,7 +85,11 @@ def _local_rows(parameter: Tensor) -> slice:
 
 
 def drawn_tensors(
-    skeleton: PreTrainedModel, *, seed: int, modules: Iterable[tuple[str, nn.Module]] | None = None
+    skeleton: PreTrainedModel,
+    *,
+    seed: int,
+    modules: Iterable[tuple[str, nn.Module]] | None = None,
+    device: torch.device = CPU,
 ) -> Iterator[tuple[str, Tensor]]:
     """Parameters and buffers by transformers' initialisation rule, one module in memory at a time.
 
@@ -99,20 +101,48 @@ def drawn_tensors(
         modules: the modules to draw; all by default.
 
     Yields:
-        Name and float32 CPU tensor.
+        Name and float32 tensor on `device`.
+
+    Raises:
+        ModelError: transformers has no rule for a tensor.
     """
     for prefix, module in modules if modules is not None else skeleton.named_modules():
         own: dict[str, Any] = {**module._parameters, **module._buffers}
         if not any(tensor is not None for tensor in own.values()):
             continue
-        module.to_empty(device="cpu", recurse=False)
-        with torch.random.fork_rng(devices=[]):
+        module.to_empty(device=device, recurse=False)
+        with torch.random.fork_rng(devices=[] if device.type == "cpu" else [device]):
             torch.manual_seed(_seed_for(seed, prefix))
-            skeleton._init_weights(module)
+            _initialise(skeleton, prefix, module)
         for name, tensor in [*module._parameters.items(), *module._buffers.items()]:
             if tensor is not None:
                 yield f"{prefix}.{name}" if prefix else name, tensor.detach()
         module.to_empty(device="meta", recurse=False)
+
+
+def _initialise(skeleton: PreTrainedModel, prefix: str, module: nn.Module) -> None:
+    """transformers' rule for a module that has just got storage; some rules stand with the module's parent.
+
+    Raises:
+        ModelError: no rule gives one of its tensors a value.
+    """
+    own = [
+        tensor
+        for tensor in [*module._parameters.values(), *module._buffers.values()]
+        if tensor is not None and tensor.is_floating_point()
+    ]
+    for tensor in own:
+        tensor.detach().fill_(torch.nan)
+    owner = prefix
+    skeleton._init_weights(module)
+    while any(tensor.isnan().any() for tensor in own):
+        if not owner:
+            raise ModelError(
+                f"transformers has no rule to draw the weights of {prefix}",
+                fix="Use model.weights: pretrained, or a model of another family.",
+            )
+        owner = owner.rpartition(".")[0]
+        skeleton._init_weights(skeleton.get_submodule(owner))
 
 
 def _seed_for(seed: int, name: str) -> int:

@@ -7,25 +7,29 @@ left out.
 
 from __future__ import annotations
 
-from sft_cli.plan.architecture import Architecture, DeltaNet
+from sft_cli.plan.architecture import Architecture, DeltaNet, Experts
 from sft_cli.plan.flops import DELTA_RULE_CHUNK_TOKENS
 
 FLOAT32_BYTES = 4
 
 
-def layer_bytes_per_token(shape: Architecture, linear: bool, compute_bytes: int) -> float:
+def layer_bytes_per_token(shape: Architecture, layer: int, compute_bytes: int) -> float:
     """Bytes a token that one layer without activation checkpointing keeps: norms, attention or delta net, MLP.
 
     Args:
         shape: the model.
-        linear: a Gated DeltaNet layer, or else softmax attention.
+        layer: its index.
         compute_bytes: size of an element of the compute dtype.
     """
     # Each norm: its input and the normalised value in float32, its output.
-    norms = 2 * shape.hidden_size * (2 * FLOAT32_BYTES + compute_bytes)
-    # gate, up, silu(gate) and the product that the down projection multiplies.
-    mlp = 4 * shape.intermediate_size * compute_bytes
-    if linear:
+    norms = shape.norms_per_layer * shape.hidden_size * (2 * FLOAT32_BYTES + compute_bytes)
+    if shape.sparse[layer]:
+        assert shape.experts is not None, "a sparse layer without its experts"
+        mlp = _experts_bytes(shape.hidden_size, shape.experts, compute_bytes)
+    else:
+        # gate, up, silu(gate) and the product that the down projection multiplies.
+        mlp = 4 * shape.intermediate_size * compute_bytes
+    if shape.linear_attention[layer]:
         assert shape.delta_net is not None, "a linear-attention layer without its shape"
         return norms + mlp + _delta_net_bytes(shape.delta_net, compute_bytes)
     return norms + mlp + _attention_bytes(shape, compute_bytes)
@@ -33,7 +37,19 @@ def layer_bytes_per_token(shape: Architecture, linear: bool, compute_bytes: int)
 
 def backward_bytes_per_token(shape: Architecture, compute_bytes: int) -> float:
     """Bytes a token of gradients in flight at the widest point of a layer: gate, up and the residual."""
-    return (2 * shape.intermediate_size + shape.hidden_size) * compute_bytes
+    widths = [shape.intermediate_size] if not all(shape.sparse) else []
+    if shape.experts is not None:
+        widths.append(shape.experts.per_token * (shape.experts.intermediate_size + shape.hidden_size))
+    return (2 * max(widths) + shape.hidden_size) * compute_bytes
+
+
+def _experts_bytes(hidden_size: int, experts: Experts, compute_bytes: int) -> float:
+    # A token's copy for each expert it goes to, in and out; gate, up, silu(gate), product.
+    routed = experts.per_token * (2 * hidden_size + 4 * experts.intermediate_size)
+    # The same for the shared one, and its output before and after its gate.
+    shared = 4 * experts.shared_intermediate_size + 2 * hidden_size
+    router = experts.count * FLOAT32_BYTES
+    return (routed + shared) * compute_bytes + router
 
 
 def _attention_bytes(shape: Architecture, compute_bytes: int) -> float:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sft_cli.errors import ModelError
+from sft_cli.plan.config_reader import ConfigReader
+from sft_cli.plan.model_types import MODEL_TYPES, refuse_changing_rotation, refuse_unsupported, text_config
 from sft_cli.plan.shapes import expand_interval
 
-FAMILY_OF_MODEL_TYPE = {"qwen3_5_text": "qwen3_5", "qwen3_5": "qwen3_5", "llama": "llama", "qwen3": "qwen3"}
-"""`model_type` of config.json to the file in `model/families/` that knows the architecture."""
+if TYPE_CHECKING:
+    from sft_cli.plan.probed_model import ProbedModel
 
 
 @dataclass(frozen=True)
@@ -41,15 +43,30 @@ class DeltaNet:
 
 
 @dataclass(frozen=True)
+class Experts:
+    """Shape of a sparse MLP: a router, experts of which each token takes a few, and one that every token takes."""
+
+    count: int
+    per_token: int
+    intermediate_size: int
+    shared_intermediate_size: int
+
+
+@dataclass(frozen=True)
 class Architecture:
-    """Shape of a decoder with SwiGLU MLPs, RMSNorm and grouped-query attention."""
+    """Shape of a decoder with gated MLPs, RMSNorm and grouped-query attention."""
 
     family: str
     vocab_size: int
     hidden_size: int
     intermediate_size: int
+    """Of a dense MLP; unused where every layer is sparse."""
     linear_attention: tuple[bool, ...]
     """Per layer: Gated DeltaNet, or else softmax attention."""
+    windows: tuple[int | None, ...]
+    """Per layer: tokens that a token attends to, itself included; None where it attends to all before it."""
+    sparse: tuple[bool, ...]
+    """Per layer: experts, or else one dense MLP."""
     heads: int
     key_value_heads: int
     head_dim: int
@@ -57,11 +74,19 @@ class Architecture:
     """The query projection also yields an output gate, so it is twice as wide."""
     head_norms: bool
     """RMSNorm of each query and key head."""
-    attention_bias: bool
+    norms_per_layer: int
+    """Of width hidden_size: 2, or 4 where attention and MLP are normalised on both sides."""
+    query_key_value_bias: bool
+    output_bias: bool
+    """Of the attention's output projection."""
     mlp_bias: bool
     tied_embeddings: bool
     delta_net: DeltaNet | None
     """None where no layer is linear attention."""
+    experts: Experts | None
+    """None where no layer is sparse."""
+    probed: ProbedModel | None = None
+    """Of a generic model: parameters as counted on the model itself, which this shape only approximates."""
 
     @property
     def layers(self) -> int:
@@ -76,128 +101,128 @@ class Architecture:
         return self.key_value_heads * self.head_dim
 
 
+def is_known(config: Mapping[str, Any]) -> bool:
+    """Whether a family file knows this config's `model_type`."""
+    return text_config(config).get("model_type") in MODEL_TYPES
+
+
 def read_architecture(config: Mapping[str, Any], where: str | None = None) -> Architecture:
     """The shape in a transformers config, with transformers' defaults for keys that it leaves out.
 
     Args:
-        config: config.json as read.
+        config: config.json as read; of a vision-language model the text part counts.
         where: the place for errors, such as the recipe's line or the file.
 
     Raises:
-        ModelError: a family that is not supported, a vision-language or quantised model, a key missing or of a
-            wrong type, sliding-window attention.
+        ModelError: a `model_type` without a family, a quantised model, a key missing or of a wrong type, soft-capped
+            logits, attention in both directions, rotary frequencies that change with the length.
     """
-    family = _family(config, where)
-    read = _Reader(config, where)
-    layers = read.count("num_hidden_layers")
-    hidden_size = read.count("hidden_size")
-    heads = read.count("num_attention_heads")
-    qwen3_5 = family == "qwen3_5"
-    default_head_dim = {"qwen3_5": 256, "qwen3": 128, "llama": hidden_size // heads}[family]
-    linear = _linear_layers(read, layers) if qwen3_5 else _softmax_layers(config, layers, where)
-    delta_net = DeltaNet(
-        key_heads=read.count("linear_num_key_heads", 16),
-        value_heads=read.count("linear_num_value_heads", 32),
-        key_head_dim=read.count("linear_key_head_dim", 128),
-        value_head_dim=read.count("linear_value_head_dim", 128),
-        conv_kernel=read.count("linear_conv_kernel_dim", 4),
+    refuse_unsupported(config, where)
+    config = text_config(config)
+    if config["model_type"] not in MODEL_TYPES:
+        raise ModelError(
+            f"model_type {config['model_type']!r} has no family of its own",
+            where=where,
+            fix=f"There are: {', '.join(sorted(MODEL_TYPES))}.",
+        )
+    refuse_changing_rotation(config, where)
+    model_type = MODEL_TYPES[config["model_type"]]
+    read = ConfigReader({**model_type.defaults, **config}, where)
+    family = model_type.family
+    layers, hidden_size, heads = (
+        read.count(key) for key in ("num_hidden_layers", "hidden_size", "num_attention_heads")
     )
+    hybrid = family in ("qwen3_5", "qwen3_5_moe", "qwen3_next")
+    if family == "gemma3":
+        _refuse_gemma3_variants(read)
+    linear = _linear_layers(read, layers) if hybrid else (False,) * layers
+    sparse = _sparse_layers(read, layers, family)
+    attention_bias = family not in ("mistral", "qwen2") and read.flag("attention_bias")
     return Architecture(
         family=family,
         vocab_size=read.count("vocab_size"),
         hidden_size=hidden_size,
-        intermediate_size=read.count("intermediate_size"),
+        intermediate_size=read.count("intermediate_size", hidden_size if all(sparse) else None),
         linear_attention=linear,
+        windows=_windows(read, layers, family),
+        sparse=sparse,
         heads=heads,
         key_value_heads=read.count("num_key_value_heads", heads),
-        head_dim=read.count("head_dim", default_head_dim),
-        gated_attention=qwen3_5,
-        head_norms=family in ("qwen3_5", "qwen3"),
-        attention_bias=read.flag("attention_bias"),
+        head_dim=read.count("head_dim", hidden_size // heads),
+        gated_attention=hybrid,
+        head_norms=hybrid or family in ("qwen3", "gemma3"),
+        norms_per_layer=4 if family == "gemma3" else 2,
+        query_key_value_bias=family == "qwen2" or attention_bias,
+        output_bias=attention_bias,
         mlp_bias=family == "llama" and read.flag("mlp_bias"),
         tied_embeddings=read.flag("tie_word_embeddings"),
-        delta_net=delta_net if any(linear) else None,
+        delta_net=_delta_net(read) if any(linear) else None,
+        experts=_experts(read) if any(sparse) else None,
     )
 
 
-def _family(config: Mapping[str, Any], where: str | None) -> str:
-    model_type = config.get("model_type")
-    if "text_config" in config or "vision_config" in config:
-        raise ModelError(
-            f"a vision-language model ({model_type}: its config has a text_config) is not built yet in this version",
-            where=where,
-            fix="Use a text-only checkpoint: model_type qwen3_5_text, qwen3 or llama.",
-        )
-    if "quantization_config" in config:
-        raise ModelError(
-            "the checkpoint is quantised; its weights can't be trained in full",
-            where=where,
-            fix="Use the checkpoint in bfloat16 that it was made from.",
-        )
-    family = FAMILY_OF_MODEL_TYPE.get(model_type) if isinstance(model_type, str) else None
-    if family is None:
-        raise ModelError(
-            f"model_type {model_type!r} is not supported yet",
-            where=where,
-            fix=f"Supported: {', '.join(sorted(FAMILY_OF_MODEL_TYPE))}.",
-        )
-    architectures = config.get("architectures") or []
-    if architectures and not any(str(name).endswith("ForCausalLM") for name in architectures):
-        raise ModelError(
-            f"{', '.join(map(str, architectures))} is not a language model to fine-tune on chats",
-            where=where,
-            fix="Use a checkpoint whose architecture ends in ForCausalLM.",
-        )
-    return family
+def _delta_net(read: ConfigReader) -> DeltaNet:
+    return DeltaNet(
+        key_heads=read.count("linear_num_key_heads"),
+        value_heads=read.count("linear_num_value_heads"),
+        key_head_dim=read.count("linear_key_head_dim"),
+        value_head_dim=read.count("linear_value_head_dim"),
+        conv_kernel=read.count("linear_conv_kernel_dim"),
+    )
 
 
-def _linear_layers(read: _Reader, layers: int) -> tuple[bool, ...]:
-    kinds = read.config.get("layer_types") or expand_interval(read.count("full_attention_interval", 4), layers)
-    unknown = set(kinds) - {"linear_attention", "full_attention"}
-    if len(kinds) != layers or unknown:
-        raise ModelError(
-            f"layer_types has {len(kinds)} entries for {layers} layers, with {', '.join(sorted(map(str, set(kinds))))}",
-            where=read.where,
-            fix="Name linear_attention or full_attention for each layer.",
-        )
+def _experts(read: ConfigReader) -> Experts:
+    return Experts(
+        count=read.count("num_experts"),
+        per_token=read.count("num_experts_per_tok"),
+        intermediate_size=read.count("moe_intermediate_size"),
+        shared_intermediate_size=read.count("shared_expert_intermediate_size"),
+    )
+
+
+def _linear_layers(read: ConfigReader, layers: int) -> tuple[bool, ...]:
+    kinds = read.layer_kinds(layers, ("linear_attention", "full_attention"))
+    if kinds is None:
+        kinds = expand_interval(read.count("full_attention_interval"), layers)
     return tuple(kind == "linear_attention" for kind in kinds)
 
 
-def _softmax_layers(config: Mapping[str, Any], layers: int, where: str | None) -> tuple[bool, ...]:
-    if config.get("use_sliding_window") or "sliding_attention" in (config.get("layer_types") or ()):
-        raise ModelError(
-            "sliding-window attention is not built yet in this version",
-            where=where,
-            fix="Use a model with full attention in every layer.",
-        )
-    return (False,) * layers
+def _sparse_layers(read: ConfigReader, layers: int, family: str) -> tuple[bool, ...]:
+    if family == "qwen3_5_moe":
+        return (True,) * layers
+    if family != "qwen3_next":
+        return (False,) * layers
+    step, dense = read.count("decoder_sparse_step"), read.config.get("mlp_only_layers") or []
+    return tuple(layer not in dense and (layer + 1) % step == 0 for layer in range(layers))
 
 
-@dataclass(frozen=True)
-class _Reader:
-    config: Mapping[str, Any]
-    where: str | None
+def _windows(read: ConfigReader, layers: int, family: str) -> tuple[int | None, ...]:
+    if family == "mistral":
+        window = read.count("sliding_window") if read.config["sliding_window"] is not None else None
+        return (window,) * layers
+    if family in ("qwen2", "qwen3"):
+        if not read.flag("use_sliding_window"):
+            return (None,) * layers
+        first = read.count("max_window_layers") if read.config["max_window_layers"] else 0
+        usual = ["full_attention"] * min(first, layers) + ["sliding_attention"] * (layers - first)
+    elif family == "gemma3":
+        pattern = read.count("sliding_window_pattern")
+        usual = ["sliding_attention" if (layer + 1) % pattern else "full_attention" for layer in range(layers)]
+    else:
+        return (None,) * layers
+    kinds = read.layer_kinds(layers, ("sliding_attention", "full_attention")) or usual
+    return tuple(read.count("sliding_window") if kind == "sliding_attention" else None for kind in kinds)
 
-    def count(self, key: str, default: int | None = None) -> int:
-        value = self.config.get(key)
-        if value is None:
-            value = default
-        if type(value) is not int or value < 1:
+
+def _refuse_gemma3_variants(read: ConfigReader) -> None:
+    for key, what in (
+        ("final_logit_softcapping", "caps its logits"),
+        ("attn_logit_softcapping", "caps its attention scores"),
+        ("use_bidirectional_attention", "attends in both directions"),
+    ):
+        if read.config.get(key):
             raise ModelError(
-                f"the model's config has no usable {key}: a whole number above 0 is needed, not {value!r}",
-                where=self.where,
-                fix="Take config.json from the model's own repository again.",
+                f"this model {what} ({key}: {read.config[key]}), which is not built in this version",
+                where=read.where,
+                fix="Gemma 3 as published has none of this: take config.json from the model's own repository again.",
             )
-        return value
-
-    def flag(self, key: str) -> bool:
-        value = self.config.get(key)
-        if value is None:
-            return False
-        if not isinstance(value, bool):
-            raise ModelError(
-                f"the model's config has {key}: {value!r} where true or false is needed",
-                where=self.where,
-                fix="Take config.json from the model's own repository again.",
-            )
-        return value

@@ -15,7 +15,7 @@ DELTA_RULE_CHUNK_TOKENS = 64
 def flops_per_token(shape: Architecture, row_tokens: float) -> float:
     """Floating-point operations of forward and backward for one token, a multiply-add counted as two.
 
-        6 * (weights of linear layers and output projection)
+        6 * (weights of linear layers and output projection; of experts those that a token takes)
         + 3 * sum over softmax layers of attention_flops
         + 3 * sum over Gated DeltaNet layers of (delta_rule_flops + convolution_flops)
 
@@ -27,20 +27,22 @@ def flops_per_token(shape: Architecture, row_tokens: float) -> float:
         row_tokens: length of the row that a token stands in; it attends to half of it on average. Where lengths
             differ, the mean over tokens: sum of squared lengths over sum of lengths.
     """
-    softmax_layers = shape.linear_attention.count(False)
-    mixing = softmax_layers * attention_flops(shape, row_tokens)
+    softmax = [layer for layer, linear in enumerate(shape.linear_attention) if not linear]
+    mixing = sum(attention_flops(shape, row_tokens, shape.windows[layer]) for layer in softmax)
     if shape.delta_net is not None:
         delta_layers = shape.linear_attention.count(True)
         mixing += delta_layers * (delta_rule_flops(shape.delta_net) + convolution_flops(shape.delta_net))
     return BACKWARD_AND_FORWARD * (2 * count_parameters(shape).matmul + mixing)
 
 
-def attention_flops(shape: Architecture, row_tokens: float) -> float:
+def attention_flops(shape: Architecture, row_tokens: float, window: int | None = None) -> float:
     """Forward FLOPs of scores and weighted values of one token in one layer, without projections.
 
-    PaLM counts 4 * heads * head_dim * T (2 for Q K^T, 2 for the product with V); a causal token sees T / 2.
+    PaLM counts 4 * heads * head_dim * T (2 for Q K^T, 2 for the product with V); a causal token sees T / 2, and with
+    a window w below T the mean of min(t, w) over t, w - w^2 / (2 T).
     """
-    return 4 * shape.query_dim * row_tokens / 2
+    seen = row_tokens / 2 if window is None or window >= row_tokens else window - window**2 / (2 * row_tokens)
+    return 4 * shape.query_dim * seen
 
 
 def delta_rule_flops(delta: DeltaNet) -> float:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from sft_cli.errors import ModelError
 from sft_cli.plan import hub, local_model, shapes
 from sft_cli.plan.architecture import read_architecture
+from sft_cli.plan.model_types import text_config
 from sft_cli.plan.parameters import count_parameters
 from sft_cli.plan.plan import ModelFacts
 from sft_cli.recipe.places import Places
@@ -87,9 +88,9 @@ def _facts(
     config: dict[str, Any], folder: Path | None, weights: Literal["pretrained", "random"], because: str, where: str
 ) -> ModelFacts:
     shape = read_architecture(config, where)
-    if config["model_type"] == "qwen3_5":
-        # Flat, so text alone: transformers would take this name for the vision-language model's outer config.
-        config = {**config, "model_type": "qwen3_5_text"}
+    if weights == "random" or "text_config" not in config:
+        # The text part alone is what gets built; only pretrained weights keep a whole that it belongs to.
+        config = text_config(config)
     return ModelFacts(
         folder=str(folder) if folder else None,
         weights=weights,

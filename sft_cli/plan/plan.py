@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from sft_cli.plan.architecture import Architecture, read_architecture
+from sft_cli.plan.probed_model import ProbedModel
 from sft_cli.recipe.schema import Recipe
 
 
@@ -47,13 +49,21 @@ class ModelFacts(Fact):
     """Local folder with config.json (and weights, unless they are random); None for a hub model not downloaded."""
     weights: Literal["pretrained", "random"]
     family: str
-    """`qwen3_5`, `llama`, `qwen3`: the file in `model/families/` that knows this architecture."""
+    """The file in `model/families/` that knows this architecture: `qwen3_5`, `llama`, ..., or `generic`."""
     config: dict[str, Any]
     """config.json as read."""
     parameters: int
     """Trained parameters; tied embeddings counted once."""
+    probed: ProbedModel | None = None
+    """Of the family `generic`: what building it has shown."""
+    code_folder: str | None = None
+    """The folder whose own code builds the model, where `model.trust_remote_code` allows it; None: transformers'."""
     because: str = ""
     """Where the config came from, for the plan's choices."""
+
+    def architecture(self) -> Architecture:
+        """The shape that parameters, FLOPs and memory follow from."""
+        return read_architecture(self.config) if self.probed is None else self.probed.architecture()
 
 
 class MemoryGib(Fact):

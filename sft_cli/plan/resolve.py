@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from sft_cli.errors import RecipeError
-from sft_cli.plan.architecture import read_architecture
 from sft_cli.plan.flops import flops_per_token
 from sft_cli.plan.hardware import Hardware
 from sft_cli.plan.kernels import choose_kernels
@@ -41,7 +40,7 @@ def resolve(
         RecipeError: `sharding.backend: none` with more than one rank.
     """
     places = places or Places("the recipe", {})
-    shape = read_architecture(model.config)
+    shape = model.architecture()
     world, world_choices = choose_world(recipe.launch, hardware, ranks, places)
     contradictions = [
         ranks_without_sharding(recipe.sharding.backend, world.ranks),
@@ -105,7 +104,7 @@ def with_steps(plan: Plan, steps: int, row_tokens: float | None = None) -> Plan:
         "steps_because": None,
     }
     if row_tokens is not None:
-        flops = flops_per_token(read_architecture(plan.model.config), row_tokens)
+        flops = flops_per_token(plan.model.architecture(), row_tokens)
         choices = [choice for choice in choices if choice.key != "flops_per_token"]
         choices.append(_flops_choice(flops, f"rows of {row_tokens:,.0f} tokens, the data's mean over tokens"))
         update["flops_per_token"] = flops

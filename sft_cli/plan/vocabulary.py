@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 from sft_cli.errors import ModelError
-from sft_cli.plan.architecture import read_architecture
 from sft_cli.plan.parameters import count_parameters
 from sft_cli.plan.plan import ModelFacts
 from sft_cli.recipe.places import Places
@@ -39,7 +38,7 @@ def fit_vocabulary(model: ModelFacts, tokenizer_folder: str | None, places: Plac
         ModelError: pretrained weights have fewer words than the tokenizer has ids.
     """
     ids = count_token_ids(Path(tokenizer_folder)) if tokenizer_folder is not None else None
-    words = int(model.config["vocab_size"])
+    words = model.architecture().vocab_size
     if ids is None or ids <= words:
         return model
     if model.weights == "pretrained":
@@ -48,11 +47,15 @@ def fit_vocabulary(model: ModelFacts, tokenizer_folder: str | None, places: Plac
             where=places.of("model.tokenizer") if places else "model.tokenizer",
             fix="Use the model's own tokenizer: leave model.tokenizer out.",
         )
-    config = {**model.config, "vocab_size": ids}
-    return model.model_copy(
+    grown = model.model_copy(
         update={
-            "config": config,
-            "parameters": count_parameters(read_architecture(config)).total,
+            "config": {**model.config, "vocab_size": ids},
+            "probed": None if model.probed is None else model.probed.with_vocabulary(ids),
+        }
+    )
+    return grown.model_copy(
+        update={
+            "parameters": count_parameters(grown.architecture()).total,
             "because": f"{model.because}; vocab_size {words:,} grown to the tokenizer's {ids:,}",
         }
     )

@@ -64,7 +64,74 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": True,
         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
     },
+    # The window is shorter than the rows of the tests, and no divisor of anything.
+    "qwen2": {
+        **_SHARED,
+        "model_type": "qwen2",
+        "num_hidden_layers": 2,
+        "use_sliding_window": True,
+        "sliding_window": 19,
+        "max_window_layers": 1,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+    },
+    "mistral": {
+        **_SHARED,
+        "model_type": "mistral",
+        "num_hidden_layers": 2,
+        "head_dim": 32,
+        "sliding_window": 19,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+    },
+    "gemma3": {
+        **_SHARED,
+        "model_type": "gemma3_text",
+        "num_hidden_layers": 3,
+        "head_dim": 32,
+        "sliding_window": 19,
+        "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+        "query_pre_attn_scalar": 32,
+        "tie_word_embeddings": True,
+        "pad_token_id": 0,
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+            "full_attention": {"rope_type": "linear", "rope_theta": 1000000.0, "factor": 8.0},
+        },
+    },
 }
+_EXPERTS: dict[str, Any] = {
+    "num_experts": 6,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 24,
+    "shared_expert_intermediate_size": 40,
+}
+_HYBRID = {key: value for key, value in CONFIGS["qwen3_5"].items() if key != "rope_parameters"}
+CONFIGS["qwen3_next"] = {
+    **_HYBRID,
+    **_EXPERTS,
+    "model_type": "qwen3_next",
+    "layer_types": ["linear_attention", "full_attention", "linear_attention", "full_attention"],
+    "mlp_only_layers": [1],
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
+}
+CONFIGS["qwen3_5_moe"] = {
+    **CONFIGS["qwen3_5"],
+    **_EXPERTS,
+    "model_type": "qwen3_5_moe_text",
+    "num_hidden_layers": 2,
+    "layer_types": ["linear_attention", "full_attention"],
+}
+del CONFIGS["qwen3_5_moe"]["intermediate_size"]
+
+
+def vision_language_config(family: str) -> dict[str, Any]:
+    """config.json of the vision-language class around a family's text model."""
+    text = CONFIGS[family]
+    return {
+        "model_type": text["model_type"].removesuffix("_text"),
+        "architectures": [{"gemma3": "Gemma3ForConditionalGeneration"}.get(family, "Qwen3_5ForConditionalGeneration")],
+        "text_config": {**text, "dtype": "float32"},
+        "tie_word_embeddings": text["tie_word_embeddings"],
+    }
 
 
 def make_model(

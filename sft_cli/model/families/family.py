@@ -23,6 +23,23 @@ class DeltaNet:
 
 
 @dataclass(frozen=True)
+class Stack:
+    """A parameter of transformers' modules that a checkpoint holds as one tensor, or several, for each expert."""
+
+    parameter: str
+    """The end of its name: `mlp.experts.gate_up_proj`, (experts, rows, columns)."""
+    parts: tuple[str, ...]
+    """The ends of the tensors' names, `{}` the expert: each (rows of its own, columns), one below the other."""
+
+
+GATE_UP_DOWN = (
+    Stack("mlp.experts.gate_up_proj", ("mlp.experts.{}.gate_proj.weight", "mlp.experts.{}.up_proj.weight")),
+    Stack("mlp.experts.down_proj", ("mlp.experts.{}.down_proj.weight",)),
+)
+"""Experts as the Qwen families store them."""
+
+
+@dataclass(frozen=True)
 class Family:
     """How an architecture differs from a plain decoder of transformers.
 
@@ -32,3 +49,9 @@ class Family:
 
     delta_net: DeltaNet | None = None
     """None: no layer is linear attention."""
+    prefixes: tuple[tuple[str, str], ...] = ()
+    """What stands for `model.` and `lm_head.` in the checkpoints of its vision-language class."""
+    stacks: tuple[Stack, ...] = ()
+    """Parameters that checkpoints may hold in parts."""
+    writes_stacks: bool = False
+    """Where there is no source whose names to take: whether the parts are written, as `save_pretrained` does."""

@@ -1,4 +1,5 @@
-"""Qwen3.5 to Qwen3.8, text only: three of four layers are Gated DeltaNet."""
+"""Qwen3.5 to Qwen3.8, text only and the text model of the vision-language class: three of four layers are Gated
+DeltaNet."""
 
 from __future__ import annotations
 
@@ -19,4 +20,7 @@ def _project(block: Any, hidden_states: Tensor) -> Projections:
     )
 
 
-FAMILY = Family(delta_net=DeltaNet(attribute="linear_attn", project=_project))
+DELTA_NET = DeltaNet(attribute="linear_attn", project=_project)
+PREFIXES = (("model.language_model.", "lm_head."),)
+
+FAMILY = Family(delta_net=DELTA_NET, prefixes=PREFIXES)

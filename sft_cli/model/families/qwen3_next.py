@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sft_cli.model.families.family import DeltaNet, Family, Projections
+from sft_cli.model.families.family import GATE_UP_DOWN, DeltaNet, Family, Projections
 
 
 def _project(block: Any, hidden_states: Tensor) -> Projections:
@@ -22,4 +22,4 @@ def _project(block: Any, hidden_states: Tensor) -> Projections:
     return mixed_qkv, z.flatten(-2).unflatten(-1, (-1, block.head_v_dim)), b.flatten(-2), a.flatten(-2)
 
 
-FAMILY = Family(delta_net=DeltaNet(attribute="linear_attn", project=_project))
+FAMILY = Family(delta_net=DeltaNet(attribute="linear_attn", project=_project), stacks=GATE_UP_DOWN, writes_stacks=True)

@@ -29,6 +29,22 @@ LLAMA = {
     "architectures": ["LlamaForCausalLM"],
     "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
 }
+GEMMA3 = {
+    **LLAMA,
+    "model_type": "gemma3_text",
+    "architectures": ["Gemma3ForCausalLM"],
+    "layer_types": ["full_attention"] * 4,
+    "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}},
+}
+SPARSE = {
+    **HYBRID,
+    "model_type": "qwen3_next",
+    "architectures": ["Qwen3NextForCausalLM"],
+    "num_experts": 16,
+    "num_experts_per_tok": 4,
+    "moe_intermediate_size": 128,
+    "shared_expert_intermediate_size": 128,
+}
 
 
 def saved_bytes_per_token(config: dict[str, Any], layer: int, dtype: torch.dtype) -> float:
@@ -37,14 +53,15 @@ def saved_bytes_per_token(config: dict[str, Any], layer: int, dtype: torch.dtype
         torch.nn.init.normal_(parameter, std=0.02)
     attention.install(model.config, attention="sdpa")
     blocks = [block.linear_attn for block in model.model.layers if hasattr(block, "linear_attn")]
-    delta_net = FAMILIES["qwen3_5"].delta_net
+    delta_net = FAMILIES["qwen3_next" if config["model_type"] == "qwen3_next" else "qwen3_5"].delta_net
     assert delta_net is not None
     linear_attention.install(blocks, project=delta_net.project, linear_attention="torch", conv="torch")
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     kept: list[torch.Tensor] = []
     hidden = torch.randn(1, TOKENS, config["hidden_size"], dtype=dtype, requires_grad=True)
     positions = torch.arange(TOKENS)[None]
-    rotary = model.model.rotary_emb(hidden, positions)
+    kind = ("full_attention",) if config["model_type"] == "gemma3_text" else ()
+    rotary = model.model.rotary_emb(hidden, positions, *kind)
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
         out = model.model.layers[layer](hidden, position_embeddings=rotary, attention_mask=None, position_ids=positions)
     assert out.requires_grad
@@ -52,9 +69,19 @@ def saved_bytes_per_token(config: dict[str, Any], layer: int, dtype: torch.dtype
     return sum(size for pointer, size in storages.items() if pointer not in weights) / TOKENS
 
 
+CASES = {
+    "delta": (HYBRID, 0),
+    "gated": (HYBRID, 3),
+    "llama": (LLAMA, 0),
+    "gemma3": (GEMMA3, 0),
+    "sparse delta": (SPARSE, 0),
+    "sparse gated": (SPARSE, 3),
+}
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize(("config", "layer"), [(HYBRID, 0), (HYBRID, 3), (LLAMA, 0)], ids=["delta", "gated", "llama"])
+@pytest.mark.parametrize(("config", "layer"), CASES.values(), ids=CASES)
 def test_a_layer_saves_what_is_estimated(config: dict[str, Any], layer: int, dtype: torch.dtype) -> None:
     shape = read_architecture(config)
-    estimate = layer_bytes_per_token(shape, shape.linear_attention[layer], dtype.itemsize)
+    estimate = layer_bytes_per_token(shape, layer, dtype.itemsize)
     assert estimate == pytest.approx(saved_bytes_per_token(config, layer, dtype), rel=0.1)

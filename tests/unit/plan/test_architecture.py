@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from sft_cli.errors import ModelError
-from sft_cli.plan.architecture import DeltaNet, read_architecture
+from sft_cli.plan.architecture import DeltaNet, Experts, read_architecture
 from sft_cli.plan.shapes import read_shape
 
 LLAMA = read_shape("llama-3.1-8b")
 HYBRID = read_shape("tiny-hybrid")
+GEMMA3 = {"model_type": "gemma3_text", "num_hidden_layers": 7}
 
 
 def test_a_hybrid_shape() -> None:
@@ -33,12 +34,40 @@ def test_layer_types_are_expanded_from_the_interval() -> None:
     assert read_architecture(config).linear_attention == (True, True, True, False)
 
 
+def test_windows_of_each_kind() -> None:
+    mistral = {**LLAMA, "model_type": "mistral", "num_hidden_layers": 3}
+    assert read_architecture(mistral).windows == (4096,) * 3
+    assert read_architecture({**mistral, "sliding_window": None}).windows == (None,) * 3
+    qwen2 = {**mistral, "model_type": "qwen2", "sliding_window": 100, "max_window_layers": 1}
+    assert read_architecture(qwen2).windows == (None,) * 3
+    assert read_architecture({**qwen2, "use_sliding_window": True}).windows == (None, 100, 100)
+    assert read_architecture({**qwen2, "use_sliding_window": True, "max_window_layers": 9}).windows == (None,) * 3
+    assert read_architecture(GEMMA3).windows == (4096,) * 5 + (None, 4096)
+
+
+def test_experts_in_some_layers() -> None:
+    config = {**HYBRID, "model_type": "qwen3_next", "mlp_only_layers": [3], "decoder_sparse_step": 2}
+    shape = read_architecture(config)
+    assert shape.sparse == (False, True, False, False)
+    assert shape.experts == Experts(count=512, per_token=10, intermediate_size=512, shared_intermediate_size=512)
+
+
+def test_a_vision_language_config_is_read_as_its_text_model() -> None:
+    for outer, inner in (("qwen3_5", "qwen3_5_text"), ("qwen3_5_moe", "qwen3_5_moe_text")):
+        text = {**HYBRID, "model_type": inner, "tie_word_embeddings": True}
+        config = {"model_type": outer, "architectures": ["Qwen3_5ForConditionalGeneration"], "text_config": text}
+        assert read_architecture(config) == read_architecture(text)
+        assert read_architecture({**text, "model_type": outer}) == read_architecture(text)
+    gemma3 = {"model_type": "gemma3", "text_config": {"num_hidden_layers": 2}, "tie_word_embeddings": False}
+    assert not read_architecture(gemma3).tied_embeddings
+
+
 @pytest.mark.parametrize(
     ("config", "what"),
     [
-        ({**LLAMA, "model_type": "mamba"}, "'mamba' is not supported yet"),
-        ({key: value for key, value in LLAMA.items() if key != "model_type"}, "None is not supported yet"),
-        ({"model_type": "qwen3_5", "text_config": HYBRID}, "vision-language"),
+        ({**LLAMA, "model_type": "mamba"}, "'mamba' has no family of its own"),
+        ({key: value for key, value in LLAMA.items() if key != "model_type"}, "model_type None"),
+        ({"model_type": "llava", "text_config": LLAMA}, "made of several models"),
         ({**LLAMA, "quantization_config": {"quant_method": "fp8"}}, "quantised"),
         ({**LLAMA, "architectures": ["LlamaForSequenceClassification"]}, "LlamaForSequenceClassification"),
         ({**LLAMA, "hidden_size": None}, "hidden_size"),
@@ -47,7 +76,12 @@ def test_layer_types_are_expanded_from_the_interval() -> None:
         ({**LLAMA, "tie_word_embeddings": "yes"}, "tie_word_embeddings"),
         ({**HYBRID, "layer_types": ["full_attention"]}, "1 entries for 4 layers"),
         ({**HYBRID, "layer_types": ["mamba"] * 4}, "mamba"),
-        ({**LLAMA, "model_type": "qwen3", "use_sliding_window": True}, "sliding-window"),
+        ({**GEMMA3, "final_logit_softcapping": 30.0}, "caps its logits"),
+        ({**GEMMA3, "attn_logit_softcapping": 50.0}, "caps its attention scores"),
+        ({**GEMMA3, "use_bidirectional_attention": True}, "both directions"),
+        ({**LLAMA, "rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "dynamic"),
+        ({**GEMMA3, "rope_parameters": {"full_attention": {"rope_type": "longrope"}}}, "longrope"),
+        ({**LLAMA, "rope_scaling": {"type": "dynamic", "factor": 2.0}}, "dynamic"),
     ],
 )
 def test_what_is_not_supported_is_refused_at_its_place(config: dict[str, Any], what: str) -> None:

@@ -37,6 +37,17 @@ def test_a_hybrid_adds_its_layers(shape_of: Shape) -> None:
     assert flops_per_token(shape, 512) - at_zero == 3 * attention_flops(shape, 512)
 
 
+def test_a_window_bounds_what_a_token_sees(shape_of: Shape) -> None:
+    shape = shape_of("llama-3.1-8b")
+    seen = sum(min(position, 100) for position in range(1, 1001)) / 1000
+    assert attention_flops(shape, 1000, 100) == pytest.approx(4 * 4096 * seen, rel=0.001)
+    assert attention_flops(shape, 1000, 1000) == attention_flops(shape, 1000)
+    mistral = shape_of("llama-3.1-8b", model_type="mistral", sliding_window=100)
+    full = shape_of("llama-3.1-8b", model_type="mistral", sliding_window=None)
+    difference = attention_flops(shape, 1000) - attention_flops(shape, 1000, 100)
+    assert flops_per_token(full, 1000) - flops_per_token(mistral, 1000) == pytest.approx(32 * 3 * difference)
+
+
 def test_a_tied_head_still_multiplies(shape_of: Shape) -> None:
     tied, untied = (shape_of("tiny-hybrid", tie_word_embeddings=tied) for tied in (True, False))
     assert flops_per_token(tied, 512) == flops_per_token(untied, 512)

@@ -1,0 +1,7 @@
+"""Gemma 3: sliding windows in five of six layers, norms on both sides of attention and MLP, scaled embedding."""
+
+from __future__ import annotations
+
+from sft_cli.model.families.family import Family
+
+FAMILY = Family(prefixes=(("language_model.model.", "language_model.lm_head."), ("model.language_model.", "lm_head.")))

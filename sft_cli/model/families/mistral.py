@@ -1,0 +1,7 @@
+"""Mistral 7B and its kin; version 0.1 has a sliding window in every layer."""
+
+from __future__ import annotations
+
+from sft_cli.model.families.family import Family
+
+FAMILY = Family()

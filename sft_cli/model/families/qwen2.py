@@ -1,0 +1,7 @@
+"""Qwen2 and Qwen2.5, dense: biases on queries, keys and values."""
+
+from __future__ import annotations
+
+from sft_cli.model.families.family import Family
+
+FAMILY = Family()

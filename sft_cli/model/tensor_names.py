@@ -1,0 +1,101 @@
+"""Where each parameter is in a checkpoint: under its own name, another prefix, or in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sft_cli.errors import ModelError
+from sft_cli.model.families.family import Family
+from sft_cli.model.safetensors_folder import SafetensorsFolder
+
+
+@dataclass(frozen=True)
+class Location:
+    """One parameter's tensors in a checkpoint."""
+
+    whole: str
+    parts: tuple[str, ...] = ()
+    """Where not empty, the parameter is in parts: for each index of its first dimension (`{}`) these tensors, one
+    below the other."""
+
+    def names(self, shape: torch.Size) -> list[str]:
+        """Every tensor of a parameter of this shape."""
+        if not self.parts:
+            return [self.whole]
+        return [part.format(index) for index in range(shape[0]) for part in self.parts]
+
+    def require(self, source: SafetensorsFolder, shape: torch.Size) -> None:
+        """ModelError where the source lacks a tensor of a parameter of this shape, or has it in another shape."""
+        expected = shape if not self.parts else torch.Size((shape[1] // len(self.parts), *shape[2:]))
+        for name in self.names(shape):
+            if name not in source:
+                raise ModelError(
+                    f"the weights have no tensor {name}",
+                    where=str(source.path),
+                    fix="Use a folder whose safetensors belong to its config.json, or set model.weights: random.",
+                )
+            if source.shape(name) != tuple(expected):
+                raise ModelError(
+                    f"tensor {name} has shape {source.shape(name)}, config.json says {tuple(expected)}",
+                    where=str(source.path),
+                    fix="Use a folder whose safetensors belong to its config.json.",
+                )
+
+    def read(self, source: SafetensorsFolder, rows: slice, shape: torch.Size) -> Tensor:
+        """Rows of a parameter of this shape, in the source's dtype; only they are read."""
+        if not self.parts:
+            return source.rows(self.whole, rows)
+        return torch.stack(
+            [
+                torch.cat([source.rows(part.format(index), slice(None)) for part in self.parts])
+                for index in range(*rows.indices(shape[0]))
+            ]
+        )
+
+    def split(self, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """A whole parameter as the checkpoint's tensors."""
+        if not self.parts:
+            yield self.whole, tensor
+            return
+        for index, row in enumerate(tensor):
+            for part, piece in zip(self.parts, row.chunk(len(self.parts)), strict=True):
+                # A copy of its own: safetensors refuses tensors that share storage.
+                yield part.format(index), piece.clone()
+
+
+class TensorNames:
+    """Args:
+    family: of the model.
+    source: the checkpoint whose names count; None for those that `save_pretrained` writes.
+    """
+
+    def __init__(self, family: Family, source: SafetensorsFolder | None) -> None:
+        self._family = family
+        self._source = source
+        candidates = (("model.", "lm_head."), *family.prefixes)
+        present = [
+            prefixes for prefixes in candidates if source is not None and f"{prefixes[0]}embed_tokens.weight" in source
+        ]
+        self._model, self._head = present[0] if present else candidates[0]
+
+    @property
+    def head(self) -> str:
+        """The output projection."""
+        return f"{self._head}weight"
+
+    def locate(self, parameter: str) -> Location:
+        """Where a parameter is, given transformers' name for it."""
+        whole = parameter
+        for ours, theirs in (("model.", self._model), ("lm_head.", self._head)):
+            if parameter.startswith(ours):
+                whole = theirs + parameter.removeprefix(ours)
+        for stack in self._family.stacks:
+            if parameter.endswith(f".{stack.parameter}"):
+                in_parts = whole not in self._source if self._source is not None else self._family.writes_stacks
+                prefix = whole.removesuffix(stack.parameter)
+                return Location(whole, tuple(prefix + part for part in stack.parts) if in_parts else ())
+        return Location(whole)

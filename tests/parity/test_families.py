@@ -1,0 +1,199 @@
+"""Every family from its source to its export through the real worker: two steps, saved, exported, loaded again."""
+
+from __future__ import annotations
+
+import json
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from support.models import CONFIGS, vision_language_config
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
+
+import sft_cli.worker.run as worker
+from sft_cli.cli.planning import with_data
+from sft_cli.launch.ranks import Ranks
+from sft_cli.launch.stop import StopRequest
+from sft_cli.model.language_model import LanguageModel
+from sft_cli.plan.hardware import Hardware
+from sft_cli.plan.model_facts import find_model, find_tokenizer
+from sft_cli.plan.resolve import resolve
+from sft_cli.recipe.schema import Recipe
+
+WORDS = 1024
+"""As many as the built-in tokenizer has ids."""
+TINY_VISION = {
+    "qwen3_5": {"depth": 1, "hidden_size": 32, "num_heads": 2, "intermediate_size": 48, "out_hidden_size": 64},
+    "qwen3_5_moe": {"depth": 1, "hidden_size": 32, "num_heads": 2, "intermediate_size": 48, "out_hidden_size": 64},
+    "gemma3": {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "image_size": 56,
+        "patch_size": 14,
+    },
+}
+
+
+@dataclass(frozen=True)
+class Session:
+    """What a worker needs of `RankSession`, without its hold on this process's output and signals."""
+
+    ranks: Ranks = field(default_factory=lambda: Ranks(rank=0, local_rank=0, world_size=1, local_world_size=1))
+    stop: StopRequest = field(default_factory=StopRequest)
+    terminal: None = None
+
+
+@dataclass(frozen=True)
+class Trained:
+    model: LanguageModel
+    export: Path
+    parameters: int
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "chat.jsonl"
+    chats = [(f"{number} and {number}?", f"It is {2 * number}.") for number in range(24)]
+    rows = [
+        {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]}
+        for question, answer in chats
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    for name, value in {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "MASTER_PORT": port}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+
+
+def train(path: Path, weights: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trained:
+    """Two steps with the recipe's usual resolving and the worker's `run`."""
+    recipe = Recipe(
+        model={"path": str(path), "weights": weights, "dtype": "float32", "tokenizer": "builtin:tiny-hybrid"},
+        data={"train": str(data), "cache_dir": str(tmp_path / "cache")},
+        batching={"tokens": 256},
+        optimizer={"learning_rate": 1e-3},
+        train={"max_steps": 2, "tokens_per_step": 512},
+        output_dir=str(tmp_path / "run"),
+    )
+    facts = find_model(recipe.model)
+    plan = resolve(recipe, Hardware(0, None, None), facts, find_tokenizer(recipe.model))
+    plan, _ = with_data(plan, progress=False)
+    (tmp_path / "run").mkdir()
+    plan.write(tmp_path / "run" / "plan.json")
+    seen: list[LanguageModel] = []
+
+    def export(target: Path, model: LanguageModel, *arguments: Any, **options: Any) -> None:
+        seen.append(model)
+        original(target, model, *arguments, **options)
+
+    original = worker.export
+    monkeypatch.setattr(worker, "export", export)
+    assert worker.run(tmp_path / "run" / "plan.json", Session(), is_dry_run=False) == 0  # type: ignore[arg-type]
+    return Trained(seen[0], tmp_path / "run" / "export", facts.parameters)
+
+
+def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
+    return {name: tensor for file in folder.glob("*.safetensors") for name, tensor in load_file(file).items()}
+
+
+def reload(folder: Path) -> PreTrainedModel:
+    """With every key matched: none missing, none left over, none of another shape."""
+    model, report = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True, dtype=torch.float32)
+    assert {kind: found for kind, found in report.items() if found} == {}
+    return model.eval()
+
+
+def assert_same_logits(trained: Trained, loaded: PreTrainedModel) -> None:
+    ids = torch.arange(1, 60)[None]
+    with torch.no_grad():
+        expected = trained.model.eval()({"input_ids": ids, "position_ids": torch.arange(59)[None]})
+        torch.testing.assert_close(loaded(ids, use_cache=False).logits, expected, atol=1e-4, rtol=1e-4)
+
+
+def config_of(family: str, **changes: Any) -> dict[str, Any]:
+    return {**CONFIGS[family], "vocab_size": WORDS, "initializer_range": 0.1, "dtype": "float32", **changes}
+
+
+def build(config: dict[str, Any], auto: Any = AutoModelForCausalLM) -> PreTrainedModel:
+    torch.manual_seed(0)
+    keys = {key: value for key, value in config.items() if key != "model_type"}
+    return auto.from_config(AutoConfig.for_model(config["model_type"], **keys), dtype=torch.float32)
+
+
+@pytest.mark.usefixtures("environment")
+@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
+@pytest.mark.parametrize("family", list(CONFIGS))
+def test_from_a_source_to_a_folder_like_it(
+    family: str, tied: bool, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The source is what transformers itself writes: of Qwen3-Next, one tensor for each expert."""
+    folder = tmp_path / "source"
+    source = build(config_of(family, tie_word_embeddings=tied))
+    source.save_pretrained(folder)
+    before = tensors_of(folder)
+    if family == "qwen3_next":
+        assert "model.layers.0.mlp.experts.0.up_proj.weight" in before
+    trained = train(folder, "pretrained", data, tmp_path, monkeypatch)
+    assert trained.parameters == sum(parameter.numel() for parameter in source.parameters())
+    after = tensors_of(trained.export)
+    assert {n: (t.shape, t.dtype) for n, t in after.items()} == {n: (t.shape, t.dtype) for n, t in before.items()}
+    assert all((after[name] != before[name]).any() for name in before if name.endswith("proj.weight"))
+    assert json.loads((trained.export / "config.json").read_text()) == json.loads((folder / "config.json").read_text())
+    assert_same_logits(trained, reload(trained.export))
+
+
+@pytest.mark.usefixtures("environment")
+@pytest.mark.parametrize("family", list(CONFIGS))
+def test_random_weights_leave_what_transformers_would_write(
+    family: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config_of(family)), encoding="utf-8")
+    trained = train(path, "random", data, tmp_path, monkeypatch)
+    loaded = reload(trained.export)
+    assert_same_logits(trained, loaded)
+    if family != "qwen3_5_moe":  # whole experts: the oldest transformers knows no others of this family
+        loaded.save_pretrained(tmp_path / "again")
+        assert set(tensors_of(trained.export)) == set(tensors_of(tmp_path / "again"))
+
+
+@pytest.mark.usefixtures("environment")
+@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
+@pytest.mark.parametrize("family", ["qwen3_5", "qwen3_5_moe", "gemma3"])
+def test_of_a_vision_language_model_the_text_is_trained(
+    family: str, tied: bool, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = vision_language_config(family)
+    config["vision_config"] = TINY_VISION[family]
+    config["tie_word_embeddings"] = tied
+    config["text_config"] |= config_of(family, tie_word_embeddings=tied)
+    folder = tmp_path / "source"
+    build(config, AutoModelForImageTextToText).save_pretrained(folder)
+    before = tensors_of(folder)
+    if family != "gemma3":
+        before["mtp.fc.weight"] = torch.randn(3, 2)
+        save_file(before, folder / "model.safetensors", metadata={"format": "pt"})
+    trained = train(folder, "pretrained", data, tmp_path, monkeypatch)
+    after = tensors_of(trained.export)
+    assert {n: (t.shape, t.dtype) for n, t in after.items()} == {n: (t.shape, t.dtype) for n, t in before.items()}
+    for name, tensor in before.items():
+        is_text = "language_model" in name or name.startswith("lm_head")
+        if not is_text or name.endswith("proj.weight"):
+            assert torch.equal(after[name], tensor) == (not is_text), name
+    assert json.loads((trained.export / "config.json").read_text()) == json.loads((folder / "config.json").read_text())
+    assert_same_logits(trained, reload(trained.export))
+    AutoModelForImageTextToText.from_pretrained(trained.export)
