@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+pytest_plugins = ["support.no_network"]
+
 # The same examples every time: what CI finds, anyone can repeat. `--hypothesis-profile=default` looks further.
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")

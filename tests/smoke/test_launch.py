@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.no_network import python_path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -29,7 +30,7 @@ class Launch:
         self.ranks = len(acts)
         environment = {
             **os.environ,
-            "PYTHONPATH": f"{HERE}{os.pathsep}{ROOT}",
+            "PYTHONPATH": python_path(HERE, ROOT),
             "WORKER_ACTS": json.dumps(dict(enumerate(acts))),
             "LAUNCH_TOKEN": self.token,
             "TMPDIR": str(logs.parent),
@@ -177,7 +178,7 @@ def joined_worker(logs: Path, act: str) -> subprocess.Popen[str]:
     ranks = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
     return subprocess.Popen(
         [sys.executable, str(HERE / "launched_worker.py"), "--plan", "plan.json", "--logs", str(logs)],
-        env={**os.environ, **ranks, "PYTHONPATH": str(ROOT), "WORKER_ACTS": json.dumps({"1": act})},
+        env={**os.environ, **ranks, "PYTHONPATH": python_path(ROOT), "WORKER_ACTS": json.dumps({"1": act})},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.command_line import ROOT, Ended
+from support.no_network import python_path
 
 from sft_cli.cli.app import main
 
@@ -43,7 +44,7 @@ def python(folder: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs python with arguments in a process of its own."""
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        environment = {**os.environ, "PYTHONPATH": python_path(ROOT)}
         command = [sys.executable, *arguments]
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.command_line import ROOT, Ended
+from support.no_network import python_path
 
 Python = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -52,7 +53,7 @@ def test_answers_within_half_a_second(broken_recipe: str, arguments: list[str]) 
 
 def processor_seconds(*arguments: str) -> float:
     """User and system time of a python process of its own."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": python_path(ROOT)}
     command = [sys.executable, *arguments]
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         usage = os.wait4(process.pid, 0)[2]

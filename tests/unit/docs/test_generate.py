@@ -8,12 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+from support.no_network import python_path
+
 ROOT = Path(__file__).parents[3]
 
 
 def generate(docs: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(docs / "generate.py"), *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": python_path(ROOT)}
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
 
