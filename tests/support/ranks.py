@@ -14,10 +14,27 @@ import torch.multiprocessing as multiprocessing
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 
+# What ranks import, by names that need no path of the tests.
+_IMPORTED_ONCE = [
+    "torch.distributed.fsdp",
+    "torch.distributed.checkpoint.state_dict",
+    "transformers.models.qwen3_5.modeling_qwen3_5",
+    "transformers.models.llama.modeling_llama",
+    "transformers.models.qwen3.modeling_qwen3",
+    "sft_cli.model.language_model",
+    "sft_cli.parallel.apply",
+]
+
+
 def on_ranks(ranks: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
     """`function(mesh, *arguments)` on every rank; returns what each returned. It must be importable by name."""
+    # Ranks are forked off a process that has imported torch and nothing else: importing anew takes each of them longer
+    # than any test does, and forking this one would take its threads' locks along.
+    multiprocessing.get_context("forkserver").set_forkserver_preload(_IMPORTED_ONCE)
     with tempfile.TemporaryDirectory() as folder:
-        multiprocessing.spawn(_run, (ranks, folder, function, arguments), nprocs=ranks)
+        multiprocessing.start_processes(
+            _run, (ranks, folder, function, arguments), nprocs=ranks, start_method="forkserver"
+        )
         return [torch.load(Path(folder, f"{rank}.pt"), weights_only=False) for rank in range(ranks)]
 
 
