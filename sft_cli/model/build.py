@@ -21,7 +21,11 @@ def transformers_config(config: dict[str, Any], code_folder: Path | None = None)
         code_folder: the model folder whose own code is trusted; None takes transformers' classes.
     """
     if code_folder is not None:
-        return AutoConfig.from_pretrained(code_folder, trust_remote_code=True, **_varying(config))
+        own_class = type(AutoConfig.from_pretrained(code_folder, trust_remote_code=True))
+        # Not as it was read: the plan may have changed config.json since, to fit the tokenizer.
+        built = own_class.from_dict(config)
+        built._name_or_path = str(code_folder)  # where AutoModel looks for the code of the model
+        return built
     config = text_config(config)
     keys = {key: value for key, value in config.items() if key not in ("model_type", "dtype", "torch_dtype")}
     return AutoConfig.for_model(config["model_type"], **keys)
@@ -50,8 +54,3 @@ def build(
         code_folder: see `transformers_config`.
     """
     return LanguageModel(build_skeleton(config, dtype, code_folder=code_folder), family=FAMILIES[family], loss=loss)
-
-
-def _varying(config: dict[str, Any]) -> dict[str, Any]:
-    """What the plan may have changed since config.json was read."""
-    return {"vocab_size": config["vocab_size"]} if "vocab_size" in config else {}

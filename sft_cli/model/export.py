@@ -47,6 +47,7 @@ def export(
     source: SafetensorsFolder | None,
     tokenizer_folder: Path,
     chat_template: str | None,
+    code_folder: Path | None = None,
 ) -> None:
     """Writes `target`, replacing an older export at once when the new one is whole. Called on every rank.
 
@@ -55,6 +56,7 @@ def export(
         source: the weights that training started from; None where they were random. Its tensors that were not
             trained (`mtp.*`, a vision tower) are carried over.
         tokenizer_folder: where the tokenizer's files are.
+        code_folder: the source, where its own code builds the model; the code goes along.
         chat_template: text of the template that was trained with, where the recipe named one.
     """
     unfinished = target.with_name(f".{target.name}.unfinished")
@@ -65,6 +67,8 @@ def export(
     _write_weights(unfinished, _tensors(model, config, source), is_first=is_first)
     if is_first:
         _write_config(unfinished, config, source)
+        if code_folder is not None:
+            _copy_code(unfinished, code_folder)
         _copy_tokenizer(unfinished, tokenizer_folder, chat_template)
         shutil.rmtree(target, ignore_errors=True)
         os.replace(unfinished, target)
@@ -154,5 +158,14 @@ def _copy_tokenizer(folder: Path, tokenizer_folder: Path, chat_template: str | N
     for name in _TOKENIZER_FILES:
         if (tokenizer_folder / name).is_file():
             shutil.copyfile(tokenizer_folder / name, folder / name)
+    description = tokenizer_folder / "tokenizer_config.json"
+    if description.is_file() and "auto_map" in json.loads(description.read_text(encoding="utf-8")):
+        _copy_code(folder, tokenizer_folder)
     if chat_template is not None:
         (folder / "chat_template.jinja").write_text(chat_template, encoding="utf-8")
+
+
+def _copy_code(folder: Path, source: Path) -> None:
+    """Python files beside the configs that name them; transformers looks for them nowhere else."""
+    for file in sorted(source.glob("*.py")):
+        shutil.copyfile(file, folder / file.name)

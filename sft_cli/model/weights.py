@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,30 +21,33 @@ from sft_cli.model.tensor_names import TensorNames
 CPU = torch.device("cpu")
 
 
-def materialise(model: LanguageModel, config: dict[str, Any], device: torch.device) -> None:
+def materialise(
+    model: LanguageModel, config: dict[str, Any], device: torch.device, *, code_folder: Path | None = None
+) -> None:
     """Gives a model on meta its storage, and its non-persistent buffers (`inv_freq`) the values that meta lost.
 
     Args:
         config: the config.json that the model was built from.
+        code_folder: whose code it was built with, see `build_skeleton`.
     """
     model.to_empty(device=device)
     model.tie()
     buffers = dict(model.transformers_named_buffers())
-    skeleton = build_skeleton(config)
+    skeleton = build_skeleton(config, code_folder=code_folder)
     for name, value in drawn_tensors(skeleton, seed=0, modules=_owners(skeleton, skeleton.named_buffers())):
         if name in buffers:
             buffers[name].copy_(value)
 
 
 @torch.no_grad()
-def draw_weights(model: LanguageModel, config: dict[str, Any], *, seed: int) -> None:
+def draw_weights(model: LanguageModel, config: dict[str, Any], *, seed: int, code_folder: Path | None = None) -> None:
     """Random weights by transformers' own rule; the same on any number of ranks.
 
     Drawn on the model's device: a GPU has 27B of them in seconds, and other ones than a CPU has for the same seed.
     """
     device = next(model.parameters()).device
     parameters = dict(model.transformers_named_parameters())
-    for name, value in drawn_tensors(build_skeleton(config), seed=seed, device=device):
+    for name, value in drawn_tensors(build_skeleton(config, code_folder=code_folder), seed=seed, device=device):
         if name in parameters:
             _fill(parameters[name], lambda rows, value=value: value[rows])
 

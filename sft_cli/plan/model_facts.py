@@ -8,9 +8,7 @@ from typing import Any, Literal
 
 from sft_cli.errors import ModelError
 from sft_cli.plan import hub, local_model, shapes
-from sft_cli.plan.architecture import read_architecture
-from sft_cli.plan.model_types import text_config
-from sft_cli.plan.parameters import count_parameters
+from sft_cli.plan.config_facts import facts_from_config
 from sft_cli.plan.plan import ModelFacts
 from sft_cli.recipe.places import Places
 from sft_cli.recipe.schema import ModelSection
@@ -36,7 +34,7 @@ def find_model(model: ModelSection, places: Places | None = None, *, download: b
     where = places.of("model.path") if places else "model.path"
     if model.path.startswith(shapes.PREFIX):
         config = _builtin_config(model.path, where)
-        return _facts(config, None, "random", "this shape ships with sftune; its weights are random", where)
+        return facts_from_config(config, None, "random", "this shape ships with sftune; its weights are random", where)
     folder = Path(model.path)
     if folder.suffix == ".json" and folder.is_file():
         return _config_facts(folder, model.weights, where)
@@ -84,23 +82,6 @@ def find_tokenizer(model: ModelSection, places: Places | None = None, *, downloa
     return str(cached) if cached else None
 
 
-def _facts(
-    config: dict[str, Any], folder: Path | None, weights: Literal["pretrained", "random"], because: str, where: str
-) -> ModelFacts:
-    shape = read_architecture(config, where)
-    if weights == "random" or "text_config" not in config:
-        # The text part alone is what gets built; only pretrained weights keep a whole that it belongs to.
-        config = text_config(config)
-    return ModelFacts(
-        folder=str(folder) if folder else None,
-        weights=weights,
-        family=shape.family,
-        config=config,
-        parameters=count_parameters(shape).total,
-        because=because,
-    )
-
-
 def _builtin_config(path: str, where: str) -> dict[str, Any]:
     name = path.removeprefix(shapes.PREFIX)
     if name not in shapes.names():
@@ -112,7 +93,7 @@ def _builtin_config(path: str, where: str) -> dict[str, Any]:
 
 def _local_facts(folder: Path, weights: Literal["pretrained", "random"], where: str) -> ModelFacts:
     config = local_model.read_config(folder, where)
-    facts = _facts(config, folder, weights, f"read from {folder / local_model.CONFIG}", where)
+    facts = facts_from_config(config, folder, weights, f"read from {folder / local_model.CONFIG}", where)
     if weights == "pretrained":
         local_model.require_weights(folder, where)
     return facts
@@ -125,7 +106,7 @@ def _config_facts(path: Path, weights: Literal["pretrained", "random"], where: s
             where=where,
             fix="Give the model's folder, or use model.weights: random to train from the config alone.",
         )
-    return _facts(local_model.read_config_file(path, where), None, weights, f"read from {path}", where)
+    return facts_from_config(local_model.read_config_file(path, where), None, weights, f"read from {path}", where)
 
 
 def _hub_facts(model: ModelSection, where: str, download: bool) -> ModelFacts:
@@ -133,15 +114,15 @@ def _hub_facts(model: ModelSection, where: str, download: bool) -> ModelFacts:
     cached = hub.cached_folder(model.path, model.revision, [local_model.CONFIG])
     if cached is not None and (model.weights == "random" or local_model.has_weights(cached)):
         config = local_model.read_config(cached, where)
-        return _facts(config, cached, model.weights, "in the local hub cache", where)
+        return facts_from_config(config, cached, model.weights, "in the local hub cache", where)
     shape = shapes.SHAPE_OF_HUB_ID.get(model.path)
     if not download or (model.weights == "random" and shape is not None):
         if cached is not None:
             config = local_model.read_config(cached, where)
-            return _facts(config, None, model.weights, "config.json in the local hub cache, weights not yet", where)
+            return facts_from_config(config, None, model.weights, "config.json in the local hub cache, weights not yet", where)
         if shape is not None:
             because = f"the shape that ships as {shapes.PREFIX}{shape}; nothing of it is in the local hub cache"
-            return _facts(shapes.read_shape(shape), None, model.weights, because, where)
+            return facts_from_config(shapes.read_shape(shape), None, model.weights, because, where)
     if not download:
         raise ModelError(
             f"{model.path} is not in the local hub cache, and its shape does not ship with sftune",
@@ -160,7 +141,7 @@ def _downloaded_facts(model: ModelSection, where: str) -> ModelFacts:
         if suggestion is None:
             raise
         raise ModelError(error.what, where=error.where, fix=f"{suggestion} {error.fix}") from error
-    facts = _facts(local_model.read_config(folder, where), folder, model.weights, "from the Hugging Face hub", where)
+    facts = facts_from_config(local_model.read_config(folder, where), folder, model.weights, "from the Hugging Face hub", where)
     if model.weights == "pretrained":
         hub.download(model.path, model.revision, hub.WEIGHT_PATTERNS, where)
         local_model.require_weights(folder, where)

@@ -111,7 +111,7 @@ def refuse_unsupported(config: Mapping[str, Any], where: str | None) -> None:
             where=where,
             fix="Take config.json from the model's own repository again.",
         )
-    if "quantization_config" in config:
+    if config.get("quantization_config") is not None:
         raise ModelError(
             "the checkpoint is quantised; its weights can't be trained in full",
             where=where,

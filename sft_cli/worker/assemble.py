@@ -37,11 +37,13 @@ def assemble_model(
         source: the weights to start from; None draws them from `train.seed`.
     """
     recipe, kernels = plan.recipe, plan.recipe.kernels
+    code_folder = None if plan.model.code_folder is None else Path(plan.model.code_folder)
     model = build(
         plan.model.config,
         family=plan.model.family,
         dtype=getattr(torch, recipe.model.master_dtype),
         loss=LOSS[kernels.loss],
+        code_folder=code_folder,
     )
     attention.install(model.config, attention=kernels.attention)
     if model.delta_net is not None:
@@ -61,9 +63,9 @@ def assemble_model(
         mesh=mesh,
         compute_dtype=getattr(torch, recipe.model.dtype),
     )
-    materialise(model, plan.model.config, device)
+    materialise(model, plan.model.config, device, code_folder=code_folder)
     if source is None:
-        draw_weights(model, plan.model.config, seed=recipe.train.seed)
+        draw_weights(model, plan.model.config, seed=recipe.train.seed, code_folder=code_folder)
     else:
         load_weights(model, source)
     return model

@@ -62,6 +62,7 @@ def run(plan_path: Path, session: RankSession, *, is_dry_run: bool) -> int:
                 plan.model.config,
                 source=source,
                 tokenizer_folder=Path(plan.tokenizer_folder),
+                code_folder=None if plan.model.code_folder is None else Path(plan.model.code_folder),
                 chat_template=_chat_template(plan),
             )
         report.done()

@@ -16,6 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageText
 
 import sft_cli.worker.run as worker
 from sft_cli.cli.planning import with_data
+from sft_cli.errors import ModelError
 from sft_cli.launch.ranks import Ranks
 from sft_cli.launch.stop import StopRequest
 from sft_cli.model.language_model import LanguageModel
@@ -79,10 +80,18 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
 
 
-def train(path: Path, weights: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trained:
+def train(
+    path: Path, weights: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **model_keys: Any
+) -> Trained:
     """Two steps with the recipe's usual resolving and the worker's `run`."""
     recipe = Recipe(
-        model={"path": str(path), "weights": weights, "dtype": "float32", "tokenizer": "builtin:tiny-hybrid"},
+        model={
+            "path": str(path),
+            "weights": weights,
+            "dtype": "float32",
+            "tokenizer": "builtin:tiny-hybrid",
+            **model_keys,
+        },
         data={"train": str(data), "cache_dir": str(tmp_path / "cache")},
         batching={"tokens": 256},
         optimizer={"learning_rate": 1e-3},
@@ -110,9 +119,10 @@ def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
     return {name: tensor for file in folder.glob("*.safetensors") for name, tensor in load_file(file).items()}
 
 
-def reload(folder: Path) -> PreTrainedModel:
+def reload(folder: Path, **options: Any) -> PreTrainedModel:
     """With every key matched: none missing, none left over, none of another shape."""
-    model, report = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True, dtype=torch.float32)
+    options = {"output_loading_info": True, "dtype": torch.float32, **options}
+    model, report = AutoModelForCausalLM.from_pretrained(folder, **options)
     assert {kind: found for kind, found in report.items() if found} == {}
     return model.eval()
 
@@ -197,3 +207,41 @@ def test_of_a_vision_language_model_the_text_is_trained(
     assert json.loads((trained.export / "config.json").read_text()) == json.loads((folder / "config.json").read_text())
     assert_same_logits(trained, reload(trained.export))
     AutoModelForImageTextToText.from_pretrained(trained.export)
+
+
+OLMO2 = {key: value for key, value in CONFIGS["llama"].items() if key != "rope_parameters"} | {"model_type": "olmo2"}
+
+
+@pytest.mark.usefixtures("environment")
+def test_a_model_without_a_family_file(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "source"
+    source = build({**OLMO2, "vocab_size": WORDS})
+    source.save_pretrained(folder)
+    trained = train(folder, "pretrained", data, tmp_path, monkeypatch)
+    assert trained.parameters == sum(parameter.numel() for parameter in source.parameters())
+    assert set(tensors_of(trained.export)) == set(tensors_of(folder))
+    assert_same_logits(trained, reload(trained.export))
+
+
+@pytest.mark.usefixtures("environment")
+def test_a_model_with_code_of_its_own(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused without trust; with it through the generic path, and the code goes along with the export."""
+    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    folder = tmp_path / "source"
+    folder.mkdir()
+    (folder / "modeling_own.py").write_text(
+        "from transformers import LlamaConfig, LlamaForCausalLM\n\n\n"
+        'class OwnConfig(LlamaConfig):\n    model_type = "sftune_own"\n\n\n'
+        "class OwnForCausalLM(LlamaForCausalLM):\n    config_class = OwnConfig\n",
+        encoding="utf-8",
+    )
+    auto_map = {"AutoConfig": "modeling_own.OwnConfig", "AutoModelForCausalLM": "modeling_own.OwnForCausalLM"}
+    config = {**config_of("llama"), "model_type": "sftune_own", "auto_map": auto_map}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    weights = {name: p.detach() for name, p in build(config_of("llama")).named_parameters()}
+    save_file(weights, folder / "model.safetensors")
+    with pytest.raises(ModelError, match=r"model\.trust_remote_code is false"):
+        train(folder, "pretrained", data, tmp_path, monkeypatch)
+    trained = train(folder, "pretrained", data, tmp_path, monkeypatch, trust_remote_code=True)
+    assert_same_logits(trained, reload(trained.export, trust_remote_code=True))
