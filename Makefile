@@ -1,5 +1,5 @@
 # `make demo` and `make test` do everything on a fresh machine; the rest is for those who work on sftune.
-.PHONY: demo test lint format docs test-oldest clean help
+.PHONY: demo test lint format docs test-gpu test-oldest clean help
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -39,6 +39,10 @@ format: $(VENV)/.installed  ## lets ruff rewrite what `make lint` complains of
 
 docs: $(VENV)/.installed  ## writes the generated pages again
 	$(BIN)/python docs/generate.py
+
+test-gpu: $(VENV)/.installed  ## the tests that need an NVIDIA GPU and flash-linear-attention; prints what it measured
+	$(BIN)/pip install --quiet --editable '.[gpu,flash-qla]'
+	$(BIN)/pytest -s tests/gpu
 
 test-oldest:  ## the tests with the oldest transformers that pyproject.toml admits, in an environment of its own
 	$(MAKE) VENV=.venv-oldest .venv-oldest/.installed

@@ -60,12 +60,11 @@ def _plan(loaded: Loaded, joined: Joined | None, *, progress: bool) -> tuple[Pla
     from sft_cli.cli.planning import with_data
     from sft_cli.plan.hardware import find_hardware
     from sft_cli.plan.model_facts import find_model, find_tokenizer
-    from sft_cli.plan.resolve import require_supported_device, resolve
+    from sft_cli.plan.resolve import resolve
     from sft_cli.plan.vocabulary import fit_vocabulary
 
     recipe, places = loaded.recipe, loaded.places
     hardware = find_hardware()
-    require_supported_device(hardware, places)
     model = find_model(recipe.model, places, download=True)
     tokenizer_folder = find_tokenizer(recipe.model, places, download=True)
     model = fit_vocabulary(model, tokenizer_folder, places)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,8 @@ from sft_cli.data.rows import TokenizedRows
 
 IGNORED = -100
 """The target of a slot that the loss does not count."""
+CHUNK_TOKENS = 64
+"""Tokens of a chunk of flash-linear-attention's kernels, delta rule and convolution alike."""
 PAD_ID = 0
 """Fills empty slots. Any id of the vocabulary would do: such a slot has no target, and no real token sees it."""
 
@@ -28,8 +30,10 @@ class Batch:
 
     input_ids: torch.Tensor
     """(B, T) int64."""
-    targets: torch.Tensor
-    """(B, T) int64, already shifted: the next token where it is supervised and of the same segment, else -100."""
+    supervised_positions: torch.Tensor
+    """(S,) int64: the slots (row-major, of B * T) whose next token is supervised and of the same segment."""
+    supervised_targets: torch.Tensor
+    """(S,) int64: that next token. So targets are already shifted, and no loss has to look for them on the device."""
     position_ids: torch.Tensor
     """(B, T) int64, from 0 in each row or segment."""
     cu_seq_lens: torch.Tensor | None
@@ -38,15 +42,28 @@ class Batch:
     """Tokens of the longest segment. None: padding."""
     seq_idx: torch.Tensor | None
     """(1, T) int32: the segment of each slot. None: padding."""
+    chunk_indices: torch.Tensor | None
+    """(chunks, 2) int32: segment, and which of its chunks of `CHUNK_TOKENS`. What flash-linear-attention's kernels walk
+    over; it would compute them from `cu_seq_lens` by reading that back from the device. None: padding."""
     tokens: int
     """Real tokens, padding excluded."""
-    supervised_tokens: int
-    """Targets that are not -100."""
 
     @property
     def slots(self) -> int:
         """B * T: tokens with padding."""
         return self.input_ids.numel()
+
+    @property
+    def supervised_tokens(self) -> int:
+        """Positions that the loss counts."""
+        return self.supervised_positions.numel()
+
+    @property
+    def targets(self) -> torch.Tensor:
+        """(B, T) int64: the target of every slot, -100 where the loss does not count it."""
+        targets = torch.full_like(self.input_ids, IGNORED).flatten()
+        targets[self.supervised_positions] = self.supervised_targets
+        return targets.view_as(self.input_ids)
 
     def model_inputs(self) -> dict[str, Any]:
         """Keyword arguments of a transformers model; packed, all six that hybrid models need to keep segments apart."""
@@ -58,27 +75,26 @@ class Batch:
                 "max_length_q": self.max_length,
                 "max_length_k": self.max_length,
                 "seq_idx": self.seq_idx,
+                "chunk_indices": self.chunk_indices,
             }
         return inputs
 
-    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
-        """The same batch on another device."""
+    def to(self, device: torch.device | str) -> Batch:
+        """The same batch on another device; from pinned memory the copies run beside the device's work."""
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 
-        def moved(tensor: torch.Tensor | None) -> torch.Tensor | None:
-            return None if tensor is None else tensor.to(device, non_blocking=non_blocking)
-
-        return replace(
-            self,
-            input_ids=self.input_ids.to(device, non_blocking=non_blocking),
-            targets=self.targets.to(device, non_blocking=non_blocking),
-            position_ids=self.position_ids.to(device, non_blocking=non_blocking),
-            cu_seq_lens=moved(self.cu_seq_lens),
-            seq_idx=moved(self.seq_idx),
-        )
+    def pinned(self) -> Batch:
+        """The same batch in page-locked memory, from where a GPU fetches it without the host waiting."""
+        return self._each(torch.Tensor.pin_memory)
 
     def emptied(self) -> Batch:
         """A filler of zero weight: the same shapes and slots, no target, no real token."""
-        return replace(self, targets=torch.full_like(self.targets, IGNORED), tokens=0, supervised_tokens=0)
+        nothing = self.supervised_positions[:0]
+        return replace(self, supervised_positions=nothing, supervised_targets=nothing, tokens=0)
+
+    def _each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
+        tensors = {name: value for name, value in vars(self).items() if isinstance(value, torch.Tensor)}
+        return replace(self, **{name: change(tensor) for name, tensor in tensors.items()})
 
 
 def pack_rows(rows: TokenizedRows, row_ids: Sequence[int], slots: int) -> Batch:
@@ -97,15 +113,17 @@ def pack_rows(rows: TokenizedRows, row_ids: Sequence[int], slots: int) -> Batch:
     targets = np.full(slots, IGNORED, dtype=np.int64)
     for row, start in zip(row_ids, cu_seq_lens.tolist(), strict=False):
         _place(rows, row, input_ids[start:], targets[start:])
+    positions, target_ids = _supervised(targets)
     return Batch(
         input_ids=torch.from_numpy(input_ids)[None],
-        targets=torch.from_numpy(targets)[None],
+        supervised_positions=positions,
+        supervised_targets=target_ids,
         position_ids=torch.from_numpy(np.arange(slots) - np.repeat(cu_seq_lens[:-1], segments))[None],
         cu_seq_lens=torch.from_numpy(cu_seq_lens.astype(np.int32)),
         max_length=int(segments.max()),
         seq_idx=torch.from_numpy(np.repeat(np.arange(len(segments), dtype=np.int32), segments))[None],
+        chunk_indices=_chunk_indices(segments),
         tokens=used,
-        supervised_tokens=int((targets != IGNORED).sum()),
     )
 
 
@@ -117,15 +135,17 @@ def pad_rows(rows: TokenizedRows, row_ids: Sequence[int]) -> Batch:
     targets = np.full(shape, IGNORED, dtype=np.int64)
     for index, row in enumerate(row_ids):
         _place(rows, row, input_ids[index], targets[index])
+    positions, target_ids = _supervised(targets)
     return Batch(
         input_ids=torch.from_numpy(input_ids),
-        targets=torch.from_numpy(targets),
+        supervised_positions=positions,
+        supervised_targets=target_ids,
         position_ids=torch.arange(shape[1]).repeat(shape[0], 1),
         cu_seq_lens=None,
         max_length=None,
         seq_idx=None,
+        chunk_indices=None,
         tokens=int(lengths.sum()),
-        supervised_tokens=int((targets != IGNORED).sum()),
     )
 
 
@@ -135,3 +155,18 @@ def _place(rows: TokenizedRows, row: int, input_ids: NDArray[np.int64], targets:
     length = len(token_ids)
     input_ids[:length] = token_ids
     targets[: length - 1] = np.where(supervised[1:], token_ids[1:].astype(np.int64), IGNORED)
+
+
+def _supervised(targets: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Flat positions of the targets that count, and those targets."""
+    flat = targets.reshape(-1)
+    positions = np.flatnonzero(flat != IGNORED)
+    return torch.from_numpy(positions), torch.from_numpy(flat[positions])
+
+
+def _chunk_indices(segments: NDArray[np.int64]) -> torch.Tensor:
+    """For each chunk of `CHUNK_TOKENS`, none of which spans two segments: its segment, and its number in there."""
+    chunks = -(-segments // CHUNK_TOKENS)
+    segment = np.repeat(np.arange(len(segments)), chunks)
+    in_segment = np.arange(len(segment)) - np.repeat(np.cumsum(chunks) - chunks, chunks)
+    return torch.from_numpy(np.stack([segment, in_segment], axis=1).astype(np.int32))

@@ -53,6 +53,10 @@ class Loader:
                 if step > start_step:
                     yield StepBatches(step, epoch + rounds.end / steps[-1].end, self._share(batches, rounds))
 
+    def heaviest_micro_batch(self) -> Batch:
+        """This rank's micro-batch of the round with the most slots: what a warm-up tries."""
+        return max(self.heaviest_step().micro_batches, key=lambda batch: batch.slots)
+
     def heaviest_step(self) -> StepBatches:
         """The step of the first epoch with the largest micro-batch: what a dry run tries. As `steps`, but step 1."""
         batches, steps = epoch_steps(self._rows, self._plan, 0)
@@ -85,4 +89,5 @@ def _rank_batch(rows: TokenizedRows, batches: MicroBatches, round_index: int, pl
 
 def _collate(rows: TokenizedRows, row_ids: list[int], plan: Plan) -> Batch:
     batching = plan.recipe.batching
-    return pack_rows(rows, row_ids, batching.tokens) if batching.mode == "packing" else pad_rows(rows, row_ids)
+    batch = pack_rows(rows, row_ids, batching.tokens) if batching.mode == "packing" else pad_rows(rows, row_ids)
+    return batch.pinned() if plan.world.device == "cuda" else batch

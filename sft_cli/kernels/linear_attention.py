@@ -13,10 +13,17 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sft_cli.kernels import reference
+from sft_cli.kernels import fla, reference
 
-LINEAR_ATTENTION: dict[str, Callable[..., Tensor]] = {"torch": reference.gated_delta_rule}
-CONV: dict[str, Callable[..., Tensor]] = {"torch": reference.causal_conv}
+LINEAR_ATTENTION: dict[str, Callable[[], Callable[..., Tensor]]] = {
+    "fla": fla.load_delta_rule,
+    "torch": lambda: reference.gated_delta_rule,
+}
+CONV: dict[str, Callable[[], Callable[..., Tensor]]] = {
+    "fla": fla.load_conv,
+    "torch": lambda: reference.causal_conv,
+}
+"""Backend to what loads it."""
 
 
 def install(
@@ -30,14 +37,14 @@ def install(
 
     Args:
         project: how the family's block projects its input; see `forward`.
+
+    Raises:
+        KernelError: a kernel's package can't be imported.
     """
+    delta_rule, causal_conv = LINEAR_ATTENTION[linear_attention](), CONV[conv]()
     for block in blocks:
         block.forward = partial(  # type: ignore[method-assign]
-            forward,
-            block,
-            project=project,
-            delta_rule=LINEAR_ATTENTION[linear_attention],
-            causal_conv=CONV[conv],
+            forward, block, project=project, delta_rule=delta_rule, causal_conv=causal_conv
         )
 
 
@@ -49,6 +56,7 @@ def forward(
     delta_rule: Callable[..., Tensor],
     causal_conv: Callable[..., Tensor],
     cu_seq_lens_q: Tensor | None = None,
+    chunk_indices: Tensor | None = None,
     **unused: object,
 ) -> Tensor:
     """One Gated DeltaNet block without a cache.
@@ -58,6 +66,7 @@ def forward(
         project: block and hidden states to queries, keys and values side by side (B, T, conv_dim), the output gate
             (B, T, value heads, value head dim), and b and a (B, T, value heads).
         cu_seq_lens_q: int32 (segments + 1,) of a pack, else None.
+        chunk_indices: int32 (chunks, 2) of a pack, see `Batch`; else None.
         unused: what transformers passes to every layer and this one has no use for.
 
     Returns:
@@ -65,7 +74,7 @@ def forward(
     """
     rows, length, _ = hidden_states.shape
     mixed, gate, b, a = project(block, hidden_states)
-    mixed = causal_conv(mixed, block.conv1d.weight.squeeze(1), block.conv1d.bias, cu_seq_lens_q)
+    mixed = causal_conv(mixed, block.conv1d.weight.squeeze(1), block.conv1d.bias, cu_seq_lens_q, chunk_indices)
     query, key, value = mixed.split([block.key_dim, block.key_dim, block.value_dim], dim=-1)
     log_decay = -block.A_log.float().exp() * F.softplus(a.float() + block.dt_bias)
     out = delta_rule(
@@ -75,6 +84,7 @@ def forward(
         log_decay,
         b.sigmoid(),
         cu_seq_lens_q,
+        chunk_indices,
     )
     out = block.norm(out.reshape(-1, block.head_v_dim), gate.reshape(-1, block.head_v_dim))
     return block.out_proj(out.view(rows, length, -1))

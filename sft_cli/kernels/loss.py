@@ -9,9 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-IGNORED = -100
-"""The target of a position that the loss does not count."""
-
 CHUNK_TOKENS = 1024
 """Positions whose float32 logits `chunked` holds at a time: 0.95 GiB at 248,320 words."""
 
@@ -20,20 +17,18 @@ def whole(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
     """Summed cross-entropy of all positions from one float32 logits tensor.
 
     Args:
-        hidden: (N, hidden) after the final norm.
+        hidden: (N, hidden) after the final norm, at the positions that count.
         weight: (words, hidden) of the output projection.
-        targets: int64 (N,), already shifted; `IGNORED` where a position does not count.
+        targets: int64 (N,), the word that each should have.
 
     Returns:
-        float32 scalar, the sum over the positions that count; 0, with a graph, where none does.
+        float32 scalar; 0, with a graph, where N is 0.
     """
-    return F.cross_entropy(F.linear(hidden, weight).float(), targets, ignore_index=IGNORED, reduction="sum")
+    return F.cross_entropy(F.linear(hidden, weight).float(), targets, reduction="sum")
 
 
 def chunked(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """As `whole`, but only for the positions that count, `CHUNK_TOKENS` at a time, logits recomputed in backward."""
-    counted = targets != IGNORED
-    hidden, targets = hidden[counted], targets[counted]
+    """As `whole`, but `CHUNK_TOKENS` positions at a time, with the logits computed again in backward."""
     losses = [
         checkpoint(whole, h, weight, t, use_reentrant=False)
         for h, t in zip(hidden.split(CHUNK_TOKENS), targets.split(CHUNK_TOKENS), strict=True)

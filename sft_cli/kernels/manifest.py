@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
+from importlib.metadata import packages_distributions, version
 from typing import Any
 
 from torch import nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+import sft_cli
 
 
 def find_kernels(model: nn.Module, delta_net_blocks: list[nn.Module], attention: str, loss: Any) -> dict[str, Any]:
@@ -52,11 +54,21 @@ def _describe(function: Any) -> dict[str, str | None]:
     if function is None:
         return dict.fromkeys(("callable", "package", "version", "file"))
     function = inspect.unwrap(function)
-    package = function.__module__.partition(".")[0]
-    distribution = "sftune" if package == "sft_cli" else package
+    package, package_version = _distribution(function.__module__.partition(".")[0])
     return {
         "callable": f"{function.__module__}.{function.__qualname__}",
-        "package": distribution,
-        "version": version(distribution),
+        "package": package,
+        "version": package_version,
         "file": inspect.getsourcefile(function),
     }
+
+
+def _distribution(module: str) -> tuple[str, str | None]:
+    """What a top-level module is installed as (`fla` comes with `fla-core`), and its version.
+
+    No version where it is not installed: code that came with a model.
+    """
+    if module == "sft_cli":
+        return "sftune", sft_cli.__version__
+    distributions = packages_distributions().get(module)
+    return (distributions[0], version(distributions[0])) if distributions else (module, None)

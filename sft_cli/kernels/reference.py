@@ -27,7 +27,13 @@ def position_in_segment(rows: int, length: int, cu_seq_lens: Tensor | None, devi
     return (position - starts.repeat_interleave(lengths)).expand(rows, -1)
 
 
-def causal_conv(x: Tensor, weight: Tensor, bias: Tensor | None, cu_seq_lens: Tensor | None) -> Tensor:
+def causal_conv(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    cu_seq_lens: Tensor | None,
+    chunk_indices: Tensor | None = None,
+) -> Tensor:
     """Depthwise causal convolution followed by SiLU, blind to anything before a segment's start.
 
     Args:
@@ -35,6 +41,7 @@ def causal_conv(x: Tensor, weight: Tensor, bias: Tensor | None, cu_seq_lens: Ten
         weight: (channels, width); `weight[:, -1]` meets the token itself.
         bias: (channels,) or None.
         cu_seq_lens: int (segments + 1,) over T when B is 1; None where each row is one segment.
+        chunk_indices: for kernels that walk over chunks; not needed here.
 
     Returns:
         (B, T, channels) in the dtype of `x`.
@@ -79,7 +86,13 @@ def gated_delta_rule_recurrent(
 
 
 def gated_delta_rule(
-    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, beta: Tensor, cu_seq_lens: Tensor | None = None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    log_decay: Tensor,
+    beta: Tensor,
+    cu_seq_lens: Tensor | None = None,
+    chunk_indices: Tensor | None = None,
 ) -> Tensor:
     """The gated delta rule in chunks, all segments at once.
 
@@ -93,6 +106,7 @@ def gated_delta_rule(
         log_decay: (B, T, value heads), at most 0: the state is multiplied by its exponential at each token.
         beta: (B, T, value heads) in (0, 1): how much of a key's old value is replaced.
         cu_seq_lens: int (segments + 1,) over T when B is 1; None where each row is one segment.
+        chunk_indices: for kernels that walk over chunks; not needed here.
 
     Returns:
         (B, T, value heads, value dim) in the dtype of `value`; computed in float32.

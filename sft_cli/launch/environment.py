@@ -41,13 +41,28 @@ def worker_environment(
         # A file datasets.py in the working directory would otherwise be imported in place of the package.
         "PYTHONSAFEPATH": "1",
     }
-    if world.device == "cuda" and "PYTORCH_CUDA_ALLOC_CONF" not in base:
-        # Packs are of one size, but gathered layers and logits are not: segments that grow don't fragment.
-        wanted["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
+    if world.device == "cuda":
+        wanted |= _kernel_caches(base)
+        if "PYTORCH_CUDA_ALLOC_CONF" not in base:
+            # Packs are of one size, but gathered layers and logits are not: segments that grow don't fragment.
+            wanted["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
     if here == world.ranks:
         # Else gloo looks up the host's name: slow or wrong without a resolver, and no business of one machine.
         wanted["GLOO_SOCKET_IFNAME"] = "lo0" if platform == "darwin" else "lo"
     return {**wanted, **base, "PYTHONPATH": _python_path(base)}
+
+
+def _kernel_caches(base: Mapping[str, str]) -> dict[str, str]:
+    """Compiled kernels in one folder that outlives the run and can be mounted; minutes of compilation are in it.
+
+    Inductor's own default is a temporary folder, gone with the container or the next boot.
+    """
+    root = Path(base.get("XDG_CACHE_HOME") or Path(base.get("HOME") or Path.home()) / ".cache") / "sftune" / "kernels"
+    return {
+        "TRITON_CACHE_DIR": str(root / "triton"),
+        "TILELANG_CACHE_DIR": str(root / "tilelang"),
+        "TORCHINDUCTOR_CACHE_DIR": str(root / "inductor"),
+    }
 
 
 def usable_cores() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,23 +11,17 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 
 @contextmanager
-def process_group(device_type: str) -> Iterator[DeviceMesh]:
+def process_group(device: torch.device) -> Iterator[DeviceMesh]:
     """Joins the ranks that torchrun started and yields a mesh with one axis, `shard`; leaves the group at the end.
 
-    Args:
-        device_type: `cpu` (gloo) or `cuda` (NCCL).
+    On GPUs tensors on the device go through NCCL and those on the host through gloo: what ranks have to agree on
+    before a step does not wait for the device.
     """
-    dist.init_process_group("gloo" if device_type == "cpu" else "nccl")
+    if device.type == "cpu":
+        dist.init_process_group("gloo")
+    else:
+        dist.init_process_group("cpu:gloo,cuda:nccl", device_id=device)
     try:
-        yield init_device_mesh(device_type, (dist.get_world_size(),), mesh_dim_names=("shard",))
+        yield init_device_mesh(device.type, (dist.get_world_size(),), mesh_dim_names=("shard",))
     finally:
         dist.destroy_process_group()
-
-
-def local_device(device_type: str) -> torch.device:
-    """The device of this rank."""
-    if device_type == "cpu":
-        return torch.device("cpu")
-    device = torch.device(device_type, int(os.environ["LOCAL_RANK"]))
-    torch.cuda.set_device(device)
-    return device

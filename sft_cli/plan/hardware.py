@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 
 from sft_cli.plan.gpus import find_gpu
 from sft_cli.plan.nvml import Device, list_devices
@@ -19,6 +20,13 @@ class Hardware:
     """Of the smallest visible GPU, or of the named one."""
     named: bool = False
     """The GPU was named with `--gpu`: plan for it, whether or not this machine has one."""
+    compute_capability: tuple[int, int] | None = None
+    """Of the smallest visible GPU; None without one, and for a named one."""
+    packages: Mapping[str, str] = field(default_factory=dict)
+    """Versions of the kernel packages that are installed here, by distribution; looked for where there is a GPU."""
+
+
+KERNEL_PACKAGES = ("fla-core", "triton", "tilelang", "flash-qla", "causal-conv1d", "liger-kernel")
 
 
 def find_hardware(gpu: str | None = None) -> Hardware:
@@ -37,7 +45,21 @@ def find_hardware(gpu: str | None = None) -> Hardware:
     if not devices:
         return Hardware(0, None, None)
     smallest = min(devices, key=lambda device: device.memory_gib)
-    return Hardware(len(devices), smallest.name, smallest.memory_gib)
+    return Hardware(
+        len(devices),
+        smallest.name,
+        smallest.memory_gib,
+        compute_capability=smallest.compute_capability,
+        packages=dict(_installed()),
+    )
+
+
+def _installed() -> Iterator[tuple[str, str]]:
+    for package in KERNEL_PACKAGES:
+        try:
+            yield package, version(package)
+        except PackageNotFoundError:
+            continue
 
 
 def visible(devices: Sequence[Device], setting: str | None) -> list[Device]:

@@ -1,34 +1,162 @@
-"""Which kernel each slot gets where the recipe says `auto`, and why."""
+"""Which kernel each slot gets where the recipe says `auto`, and why; and whether the ones it names can run."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sft_cli.errors import KernelError
 from sft_cli.plan.architecture import Architecture
+from sft_cli.plan.hardware import Hardware
 from sft_cli.plan.plan import Choice
-from sft_cli.recipe.schema import KernelsSection
+from sft_cli.recipe.places import Places
+from sft_cli.recipe.problems import Problem, raise_for
+from sft_cli.recipe.schema import KernelsSection, Recipe
 
 LINEAR_ATTENTION_SLOTS = frozenset({"linear_attention", "conv", "gated_norm"})
+GPU_ONLY = frozenset({("linear_attention", "fla"), ("conv", "fla"), ("attention", "varlen")})
+"""Slot and backend of what has no CPU form."""
 
-AUTO = {
-    "linear_attention": ("torch", "the chunked reference; it keeps packed samples apart and runs on any device"),
-    "conv": ("torch", "the reference; it keeps packed samples apart and runs on any device"),
-    "attention": ("sdpa", "torch's scaled_dot_product_attention, one call a packed sample: no mask is built"),
-    "norm": ("torch", "the model's own RMSNorm is the only one built in this version"),
-    "gated_norm": ("torch", "the model's own gated RMSNorm is the only one built in this version"),
-    "mlp": ("torch", "the model's own SwiGLU is the only one built in this version"),
-    "loss": ("chunked", "logits of all tokens at once are the largest tensor of a step; chunks give the same numbers"),
-}
-"""Slot to backend and reason."""
+FLA = "fla-core"
+"""The distribution of flash-linear-attention that holds its kernels."""
+FLA_INSTALL = "pip install 'flash-linear-attention>=0.6' tilelang"
+VARLEN_LONGEST_HEAD = 256
+"""Head dimension that FlashAttention 2, which torch's varlen attention calls, goes up to."""
+AMPERE, HOPPER = (8, 0), (9, 0)
+
+_MODULE = "the model's own module is the only one built in this version"
 
 
-def choose_kernels(kernels: KernelsSection, shape: Architecture) -> tuple[KernelsSection, list[Choice]]:
-    """The kernels with no `auto` left, and a choice for each slot that was."""
-    named = kernels.model_dump()
+@dataclass(frozen=True)
+class _Case:
+    """What the choice depends on."""
+
+    recipe: Recipe
+    shape: Architecture
+    hardware: Hardware
+    dropout: bool
+    """The model drops attention weights while it trains."""
+
+    @property
+    def on_gpu(self) -> bool:
+        return bool(self.hardware.gpus) or self.hardware.named
+
+    def has(self, distribution: str) -> bool:
+        """Whether a package is there; for a GPU that was named with `--gpu`, that it will be."""
+        return self.hardware.named or distribution in self.hardware.packages
+
+
+def choose_kernels(
+    recipe: Recipe, shape: Architecture, hardware: Hardware, places: Places, *, attention_dropout: float = 0.0
+) -> tuple[KernelsSection, list[Choice]]:
+    """The kernels with no `auto` left, and a choice for each slot that was.
+
+    Args:
+        recipe: its kernels, batching and compute dtype count.
+        attention_dropout: of the model's config.
+
+    Raises:
+        KernelError: a named kernel can't run on this machine; or, with `kernels.strict`, a slow one would have to take
+            the place of one that isn't installed.
+    """
+    case = _Case(recipe, shape, hardware, attention_dropout > 0)
+    best = {
+        "linear_attention": _delta_net_slot(case, "linear_attention"),
+        "conv": _delta_net_slot(case, "conv"),
+        "attention": _attention(case),
+        "norm": ("torch", _MODULE),
+        "gated_norm": ("torch", _MODULE),
+        "mlp": ("torch", _MODULE),
+        "loss": ("chunked", "float32 logits of all tokens are the largest tensor of a step; chunks give the same loss"),
+    }
+    named = recipe.kernels.model_dump()
+    automatic = [slot for slot in best if named[slot] == "auto"]
     choices = []
-    for slot, (backend, because) in AUTO.items():
-        if named[slot] != "auto":
-            continue
+    for slot in automatic:
+        backend, because = best[slot]
         if slot in LINEAR_ATTENTION_SLOTS and shape.delta_net is None:
             because = "no such layer in this model"
         named[slot] = backend
         choices.append(Choice(key=f"kernels.{slot}", value=backend, because=because))
+    raise_for(_problems(case, named, automatic), places, KernelError)
     return KernelsSection(**named), choices
+
+
+def _delta_net_slot(case: _Case, slot: str) -> tuple[str, str]:
+    if case.shape.delta_net is None or not case.on_gpu:
+        return "torch", "the reference; it keeps packed samples apart and runs on any device"
+    if not case.has(FLA):
+        return "torch", "flash-linear-attention is not installed, and kernels.strict is off: many times slower"
+    what = "the chunked delta rule" if slot == "linear_attention" else "the convolution with SiLU in one kernel"
+    return "fla", f"{what} of flash-linear-attention, which keeps packed samples apart"
+
+
+def _attention(case: _Case) -> tuple[str, str]:
+    by_segment = "torch's scaled_dot_product_attention, one call a packed sample: no mask is built"
+    if not case.on_gpu:
+        return "sdpa", by_segment
+    if case.recipe.batching.mode == "padding":
+        return "sdpa", "torch's scaled_dot_product_attention: padded rows need no mask, the causal kernel is enough"
+    hindrance = _varlen_hindrance(case)
+    if hindrance is not None:
+        return "sdpa", f"{by_segment}; varlen won't do: {hindrance}"
+    return "varlen", "all packed samples in one call of torch's FlashAttention, told where each begins"
+
+
+def _varlen_hindrance(case: _Case) -> str | None:
+    capability = case.hardware.compute_capability
+    if case.recipe.model.dtype == "float32":
+        return "it has no float32"
+    if case.shape.head_dim > VARLEN_LONGEST_HEAD:
+        return f"heads of {case.shape.head_dim}, and it goes up to {VARLEN_LONGEST_HEAD}"
+    if case.dropout:
+        return "the model has attention dropout, and it has none"
+    if capability is not None and capability < AMPERE:
+        return f"compute capability {capability[0]}.{capability[1]}, and it needs 8.0"
+    return None
+
+
+def _problems(case: _Case, kernels: dict[str, str], automatic: list[str]) -> Iterator[Problem]:
+    for slot, backend in sorted(GPU_ONLY):
+        if kernels[slot] == backend and not case.on_gpu:
+            yield Problem(f"kernels.{slot}", f"`{backend}` needs a GPU, and none is visible", "Write `auto`.")
+    if not case.on_gpu:
+        return
+    if kernels["attention"] == "varlen" and (hindrance := _varlen_hindrance(case)):
+        yield Problem("kernels.attention", f"`varlen` can't run this model here: {hindrance}", "Write `auto`.")
+    if case.shape.delta_net is not None:
+        yield from _delta_net_problems(case, kernels, automatic)
+
+
+def _delta_net_problems(case: _Case, kernels: dict[str, str], automatic: list[str]) -> Iterator[Problem]:
+    slots = ("linear_attention", "conv")
+    named = [slot for slot in slots if kernels[slot] == "fla"]
+    unnamed = [slot for slot in slots if slot in automatic]
+    if not case.has(FLA) and named:
+        what = "`fla` is asked for, and flash-linear-attention is not installed"
+        yield Problem(f"kernels.{named[0]}", what, f"{FLA_INSTALL}.")
+    elif not case.has(FLA) and unnamed and case.recipe.kernels.strict:
+        what = "flash-linear-attention is not installed, and without it this model trains many times slower"
+        accept = ", ".join(f"{slot}: torch" for slot in unnamed)
+        yield Problem(f"kernels.{unnamed[0]}", what, f"{FLA_INSTALL}; or accept it: `kernels: {{{accept}}}`.")
+    if kernels["linear_attention"] == "fla" and _is_refused_backward(case.hardware):
+        triton = case.hardware.packages["triton"]
+        yield Problem(
+            "kernels.linear_attention",
+            f"flash-linear-attention's backward is wrong on Hopper with Triton {triton} (its issue 640), so it refuses",
+            "pip install tilelang, whose kernel takes its place; or a Triton from 3.7.1 on.",
+        )
+
+
+def _is_refused_backward(hardware: Hardware) -> bool:
+    """Triton from 3.4.0 up to but not 3.7.1 on Hopper, with no TileLang to take over."""
+    triton = hardware.packages.get("triton")
+    if hardware.named or triton is None or hardware.compute_capability != HOPPER or "tilelang" in hardware.packages:
+        return False
+    return (3, 4, 0) <= _release(triton) < (3, 7, 1)
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """`3.6.0+git1234` -> (3, 6, 0)."""
+    numbers = version.partition("+")[0].split(".")[:3]
+    return tuple(int("".join(filter(str.isdigit, number)) or 0) for number in numbers)

@@ -9,6 +9,7 @@ from sft_cli.plan.flops import flops_per_token
 from sft_cli.plan.hardware import Hardware
 from sft_cli.plan.kernels import choose_kernels
 from sft_cli.plan.memory import estimate_memory
+from sft_cli.plan.model_types import text_config
 from sft_cli.plan.plan import Choice, ModelFacts, Plan
 from sft_cli.plan.processes import choose_world
 from sft_cli.recipe.places import Places
@@ -38,6 +39,7 @@ def resolve(
     Raises:
         UsageError: more processes than visible GPUs.
         RecipeError: `sharding.backend: none` with more than one rank.
+        KernelError: a kernel that can't run here, or whose slow stand-in the recipe does not accept.
     """
     places = places or Places("the recipe", {})
     shape = model.architecture()
@@ -47,7 +49,9 @@ def resolve(
         uneven_resharding(recipe.sharding.reshard_after_forward, world.ranks),
     ]
     raise_for([problem for problem in contradictions if problem is not None], places, RecipeError)
-    kernels, kernel_choices = choose_kernels(recipe.kernels, shape)
+    kernels, kernel_choices = choose_kernels(
+        recipe, shape, hardware, places, attention_dropout=text_config(model.config).get("attention_dropout") or 0.0
+    )
     max_length = recipe.data.max_length or recipe.batching.tokens
     micro_batches = _micro_batches_per_step(recipe, world.ranks)
     resolved = recipe.model_copy(
@@ -109,16 +113,6 @@ def with_steps(plan: Plan, steps: int, row_tokens: float | None = None) -> Plan:
         choices.append(_flops_choice(flops, f"rows of {row_tokens:,.0f} tokens, the data's mean over tokens"))
         update["flops_per_token"] = flops
     return plan.model_copy(update={**update, "choices": tuple(choices)})
-
-
-def require_supported_device(hardware: Hardware, places: Places) -> None:
-    """RecipeError on a machine where a run would train on a GPU: this version trains on CPUs only."""
-    if hardware.gpus:
-        raise RecipeError(
-            "training on a GPU is not built yet in this version",
-            where=places.of("launch.gpus"),
-            fix="Hide the GPUs to train on the CPU: CUDA_VISIBLE_DEVICES= sftune train ...",
-        )
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:

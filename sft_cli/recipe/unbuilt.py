@@ -33,9 +33,9 @@ def _only(*values: Any) -> Callable[[Any], bool]:
 
 
 KERNELS: tuple[Unbuilt, ...] = (
-    Unbuilt("kernels.linear_attention", _only("auto", "torch"), "Write `auto` or `torch`."),
-    Unbuilt("kernels.conv", _only("auto", "torch"), "Write `auto` or `torch`."),
-    Unbuilt("kernels.attention", _only("auto", "sdpa"), "Write `auto` or `sdpa`."),
+    Unbuilt("kernels.linear_attention", _only("auto", "fla", "torch"), "Write `auto`, `fla` or `torch`."),
+    Unbuilt("kernels.conv", _only("auto", "fla", "torch"), "Write `auto`, `fla` or `torch`."),
+    Unbuilt("kernels.attention", _only("auto", "varlen", "sdpa"), "Write `auto`, `varlen` or `sdpa`."),
     Unbuilt("kernels.norm", _only("auto", "torch"), "Write `auto` or `torch`."),
     Unbuilt("kernels.gated_norm", _only("auto", "torch"), "Write `auto` or `torch`."),
     Unbuilt("kernels.mlp", _only("auto", "torch"), "Write `auto` or `torch`."),

@@ -83,7 +83,7 @@ class Meter:
         """
         self._flops_per_token = flops_per_token
         self._peak_flops_per_second = peak_flops_per_second
-        self._peak_memory_gib = peak_memory_gib if peak_memory_gib is not None else peak_resident_memory_gib
+        self.peak_memory_gib = peak_memory_gib if peak_memory_gib is not None else peak_resident_memory_gib
         self._clock = clock
         self._total = _Counts()
         self._window = _Counts()
@@ -135,7 +135,7 @@ class Meter:
             data_wait_seconds=counts.data_wait_seconds / counts.steps,
             tokens_per_second=tokens_per_second,
             mfu=self._mfu(tokens_per_second),
-            peak_memory_gib=self._peak_memory_gib(),
+            peak_memory_gib=self.peak_memory_gib(),
         )
         self._total.add(counts)
         self._window, self._window_started_at = _Counts(), now

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
 
+from sft_cli.telemetry.gpu import GpuReading
 from sft_cli.telemetry.records import DoneRecord, EvaluationRecord, StepRecord
 
 Value = int | float | str | None
@@ -68,6 +69,17 @@ def _step_values(record: StepRecord) -> dict[str, Value]:
         "step_seconds": round(window.step_seconds, 6),
         "data_wait_seconds": round(window.data_wait_seconds, 6),
         "peak_memory_gib": round(window.peak_memory_gib, 4),
+        **_gpu_values(record.gpu),
+    }
+
+
+def _gpu_values(gpu: GpuReading | None) -> dict[str, Value]:
+    if gpu is None:
+        return {}
+    return {
+        "gpu_utilization": gpu.utilization,
+        "gpu_temperature_c": gpu.temperature_c,
+        "gpu_power_w": gpu.power_w,
     }
 
 

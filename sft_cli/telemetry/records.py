@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sft_cli.telemetry.gpu import GpuReading
 from sft_cli.telemetry.meter import Totals, Window
 
 
@@ -21,6 +22,8 @@ class StepRecord:
     """Of that mean's gradient, before clipping."""
     learning_rate: float
     window: Window
+    gpu: GpuReading | None = None
+    """Of rank 0's GPU; None on a CPU."""
 
 
 @dataclass(frozen=True)

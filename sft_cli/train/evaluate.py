@@ -23,7 +23,7 @@ def evaluate(model: nn.Module, batches: Iterable[Batch], device: torch.device) -
     totals = torch.zeros(2, dtype=torch.float64, device=device)
     for batch in batches:
         batch = batch.to(device)
-        totals[0] += model(batch.model_inputs(), batch.targets)
+        totals[0] += model(batch.model_inputs(), batch.supervised_positions, batch.supervised_targets)
         totals[1] += batch.supervised_tokens
     dist.all_reduce(totals)
     reshard(model)

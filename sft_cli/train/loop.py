@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sft_cli.data.loader import StepBatches
 from sft_cli.errors import NonFiniteError
 from sft_cli.train.report import Report
-from sft_cli.train.step import StepResult, TrainStep, is_finite
+from sft_cli.train.step import Numbers, TrainStep
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def fit(run: Run) -> int:
         The signal that ended it early, after a checkpoint; 0 when it ran to its end.
 
     Raises:
-        NonFiniteError: a logged step's loss or gradient was not a number. Nothing is saved after it.
+        NonFiniteError: a step's loss or gradient was not finite; found at the next line that is logged or saved.
     """
     report = run.report
     if run.evaluate and run.evaluate_at_start:
@@ -49,8 +49,9 @@ def fit(run: Run) -> int:
         is_last = is_stopped or batches.step == run.total_steps
         is_saved = run.save is not None and (is_last or batches.step % run.save_every_steps == 0)
         if is_saved or is_last or batches.step % run.log_every_steps == 0:
-            _require_finite(batches.step, result)
-            report.log(batches, result)
+            numbers = result.read()
+            _require_finite(numbers)
+            report.log(batches, numbers)
         if run.evaluate and not is_stopped and (is_last or _is_due(batches.step, run.evaluate_every_steps)):
             with report.pause():
                 evaluation = run.evaluate()
@@ -67,9 +68,11 @@ def _is_due(step: int, every_steps: int | None) -> bool:
     return every_steps is not None and step % every_steps == 0
 
 
-def _require_finite(step: int, result: StepResult) -> None:
-    if not is_finite(result):
+def _require_finite(numbers: Numbers) -> None:
+    if numbers.first_bad_step:
         raise NonFiniteError(
-            f"loss {result.loss.item()}, gradient norm {result.grad_norm.item()} at step {step}",
-            fix="Lower optimizer.learning_rate or lengthen schedule.warmup. Earlier checkpoints are whole.",
+            f"the loss or the gradient was not a finite number at step {numbers.first_bad_step} "
+            f"(now: loss {numbers.loss:g}, gradient norm {numbers.grad_norm:g})",
+            fix="Lower optimizer.learning_rate or lengthen schedule.warmup. Nothing was updated or saved from that "
+            "step; earlier checkpoints are whole.",
         )

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 
 from sft_cli.data.loader import StepBatches
+from sft_cli.telemetry.gpu import GpuReading
 from sft_cli.telemetry.meter import Meter
 from sft_cli.telemetry.metrics_file import MetricsFile
 from sft_cli.telemetry.records import DoneRecord, EvaluationRecord, StepRecord
 from sft_cli.telemetry.terminal import TerminalView
-from sft_cli.train.step import StepResult
+from sft_cli.train.step import Numbers, StepResult
 
 
 class Report:
@@ -18,15 +19,22 @@ class Report:
     metrics: None on ranks other than 0.
     view: silent on ranks other than 0.
     learning_rate: of a step.
+    read_gpu: see `gpu_sampler`.
     """
 
     def __init__(
-        self, meter: Meter, metrics: MetricsFile | None, view: TerminalView, learning_rate: Callable[[int], float]
+        self,
+        meter: Meter,
+        metrics: MetricsFile | None,
+        view: TerminalView,
+        learning_rate: Callable[[int], float],
+        read_gpu: Callable[[], GpuReading | None],
     ) -> None:
         self.meter = meter
         self._metrics = metrics
         self._view = view
         self._learning_rate = learning_rate
+        self._read_gpu = read_gpu
         self._train_loss = float("nan")
         self._eval_loss: float | None = None
 
@@ -45,16 +53,21 @@ class Report:
         totals = result.totals
         self.meter.count_step(tokens=totals.tokens, supervised_tokens=totals.supervised_tokens, slots=totals.slots)
 
-    def log(self, batches: StepBatches, result: StepResult) -> None:
-        """One line for the steps since the last one. Reads the step's numbers from the device, so it waits for it."""
-        self._train_loss, grad_norm = result.loss.item(), result.grad_norm.item()
+    def log(self, batches: StepBatches, numbers: Numbers) -> None:
+        """One line for the steps since the last one.
+
+        Args:
+            numbers: of the last of them; that they were read means that the device has finished it.
+        """
+        self._train_loss = numbers.loss
         record = StepRecord(
             step=batches.step,
             epoch=batches.epoch,
             loss=self._train_loss,
-            grad_norm=grad_norm,
+            grad_norm=numbers.grad_norm,
             learning_rate=self._learning_rate(batches.step),
             window=self.meter.read(),
+            gpu=self._read_gpu(),
         )
         self._view.show_step(record)
         self._write(record)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import signal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.distributed as dist
@@ -33,6 +32,24 @@ class StepResult:
     """float32 scalar on the device: mean cross-entropy over the supervised tokens of the global batch."""
     grad_norm: Tensor
     """float32 scalar on the device, before clipping."""
+    first_bad_step: Tensor
+    """int64 scalar on the device: the first step of the run whose loss or gradient was not finite; 0 for none."""
+
+    def read(self) -> Numbers:
+        """The numbers on the host. Waits for the device, so ask only where something is logged or saved."""
+        loss, grad_norm, first_bad_step = torch.stack(
+            [self.loss.double(), self.grad_norm.double(), self.first_bad_step.double()]
+        ).tolist()
+        return Numbers(loss, grad_norm, int(first_bad_step))
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A step's `StepResult` on the host."""
+
+    loss: float
+    grad_norm: float
+    first_bad_step: int
 
 
 @dataclass(frozen=True)
@@ -44,32 +61,51 @@ class TrainStep:
     learning_rate: Callable[[int], float]
     max_grad_norm: float | None
     device: torch.device
+    first_bad_step: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "first_bad_step", torch.zeros((), dtype=torch.int64, device=self.device))
 
     def __call__(self, step: int, micro_batches: Sequence[Batch], stop_signal: int) -> StepResult:
-        """Forward and backward over this rank's micro-batches, then one update.
+        """Forward and backward over this rank's micro-batches, then one update; the host never waits for the device.
 
         Each micro-batch's summed loss is divided by the supervised tokens of the whole global batch, and gradients
-        are summed over ranks: every supervised token weighs the same, wherever it is.
+        are summed over ranks: every supervised token weighs the same, wherever it is. A step whose loss or gradient
+        is not finite leaves the weights as they were.
         """
-        totals = agree(micro_batches, stop_signal, self.device)
-        loss = torch.zeros((), device=self.device)
-        for batch in micro_batches:
-            batch = batch.to(self.device)
-            micro_loss = self.model(batch.model_inputs(), batch.targets) / totals.supervised_tokens
-            micro_loss.backward()
-            loss += micro_loss.detach()
+        totals = agree(micro_batches, stop_signal)
+        loss = self.backward(micro_batches, totals.supervised_tokens)
         dist.all_reduce(loss)
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         grad_norm = clip_gradients(parameters, self.max_grad_norm)
+        is_bad = ~(loss.isfinite() & grad_norm.isfinite())
+        self.first_bad_step.add_(step * (is_bad & (self.first_bad_step == 0)))
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate(step)
+        # The fused optimizers' own way to skip an update by a flag on the device (GradScaler uses it).
+        self.optimizer.found_inf = is_bad.float()  # type: ignore[attr-defined]
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return StepResult(totals, loss, grad_norm)
+        return StepResult(totals, loss, grad_norm, self.first_bad_step)
+
+    def backward(self, micro_batches: Sequence[Batch], supervised_tokens: int) -> Tensor:
+        """Adds this rank's gradients; returns its part of the mean loss, a float32 scalar on the device.
+
+        Args:
+            supervised_tokens: of the global batch.
+        """
+        loss = torch.zeros((), device=self.device)
+        for batch in micro_batches:
+            batch = batch.to(self.device)
+            total = self.model(batch.model_inputs(), batch.supervised_positions, batch.supervised_targets)
+            micro_loss = total / supervised_tokens
+            micro_loss.backward()
+            loss += micro_loss.detach()
+        return loss
 
 
-def agree(micro_batches: Sequence[Batch], stop_signal: int, device: torch.device) -> Totals:
-    """One collective: what the step is made of, and whether someone was told to stop."""
+def agree(micro_batches: Sequence[Batch], stop_signal: int) -> Totals:
+    """One collective on the host: what the step is made of, and whether someone was told to stop."""
     counts = torch.tensor(
         [
             sum(batch.supervised_tokens for batch in micro_batches),
@@ -79,14 +115,8 @@ def agree(micro_batches: Sequence[Batch], stop_signal: int, device: torch.device
             stop_signal == signal.SIGTERM,
         ],
         dtype=torch.int64,
-        device=device,
     )
     dist.all_reduce(counts)
     supervised_tokens, tokens, slots, interrupted, terminated = counts.tolist()
     stop = signal.SIGTERM if terminated else signal.SIGINT if interrupted else 0
     return Totals(supervised_tokens, tokens, slots, int(stop))
-
-
-def is_finite(result: StepResult) -> bool:
-    """Waits for the device: ask only where the numbers are read anyway."""
-    return math.isfinite(result.loss.item()) and math.isfinite(result.grad_norm.item())

@@ -10,6 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from sft_cli.checkpoint.save import Progress, save_checkpoint
 from sft_cli.data.loader import Loader, StepBatches, evaluation_batches
+from sft_cli.data.prefetch import prefetched
 from sft_cli.data.rows import TokenizedRows
 from sft_cli.kernels import attention, linear_attention
 from sft_cli.kernels.loss import LOSS
@@ -21,7 +22,10 @@ from sft_cli.model.language_model import LanguageModel
 from sft_cli.model.safetensors_folder import SafetensorsFolder
 from sft_cli.model.weights import draw_weights, load_weights, materialise
 from sft_cli.parallel.apply import parallelise
+from sft_cli.parallel.device import peak_memory_reader
+from sft_cli.plan.gpus import peak_bf16_tflops
 from sft_cli.plan.plan import Plan
+from sft_cli.telemetry.meter import Meter
 from sft_cli.train.evaluate import evaluate
 from sft_cli.train.loop import Run
 from sft_cli.train.report import Report
@@ -71,6 +75,17 @@ def assemble_model(
     return model
 
 
+def assemble_meter(plan: Plan, device: torch.device) -> Meter:
+    """MFU is against the bfloat16 peak of all GPUs, so there is none for float32 and none for an unknown GPU."""
+    peak_tflops = peak_bf16_tflops(plan.world.gpu_name) if plan.world.gpu_name is not None else None
+    is_bf16 = device.type == "cuda" and plan.recipe.model.dtype == "bfloat16"
+    return Meter(
+        flops_per_token=plan.flops_per_token,
+        peak_flops_per_second=peak_tflops * 1e12 * plan.world.ranks if is_bf16 and peak_tflops else None,
+        peak_memory_gib=peak_memory_reader(device),
+    )
+
+
 def assemble_run(
     plan: Plan,
     folder: RunFolder,
@@ -98,7 +113,7 @@ def assemble_run(
         report.say(f"saved {path}")
 
     return Run(
-        steps=loader.steps(),
+        steps=prefetched(loader.steps()),
         total_steps=loader.total_steps,
         train_step=train_step,
         report=report,

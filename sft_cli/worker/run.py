@@ -5,6 +5,9 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+
 from sft_cli.data.loader import Loader
 from sft_cli.data.prepare import prepare
 from sft_cli.launch.rank_session import RankSession
@@ -13,25 +16,40 @@ from sft_cli.model.export import export
 from sft_cli.model.safetensors_folder import SafetensorsFolder
 from sft_cli.optim.adamw import build_adamw
 from sft_cli.optim.schedule import learning_rate_ratio
-from sft_cli.parallel.mesh import local_device, process_group
+from sft_cli.parallel.device import device_uuid, local_device
+from sft_cli.parallel.mesh import process_group
 from sft_cli.plan.plan import Plan
-from sft_cli.telemetry.meter import Meter
+from sft_cli.telemetry.gpu import gpu_sampler
 from sft_cli.telemetry.metrics_file import MetricsFile
 from sft_cli.telemetry.terminal import open_view
 from sft_cli.train.dry_run import dry_run
 from sft_cli.train.loop import fit
 from sft_cli.train.report import Report
 from sft_cli.train.step import TrainStep
-from sft_cli.worker.assemble import assemble_model, assemble_run, write_kernels_json
+from sft_cli.train.warm_up import warm_up
+from sft_cli.worker.assemble import assemble_meter, assemble_model, assemble_run, write_kernels_json
+from sft_cli.worker.out_of_memory import explain
 
 
 def run(plan_path: Path, session: RankSession, *, is_dry_run: bool) -> int:
-    """Trains what the plan says; returns the signal that ended it early, 0 when it ran to its end."""
+    """Trains what the plan says; returns the signal that ended it early, 0 when it ran to its end.
+
+    Raises:
+        OutOfMemoryError: the GPU's memory did not suffice.
+    """
     plan = Plan.read(plan_path)
+    device = local_device(plan.world.device)
+    try:
+        with process_group(device) as mesh:
+            return _train(plan, session, mesh, device, is_dry_run=is_dry_run)
+    except torch.OutOfMemoryError as error:
+        raise explain(error, plan) from error
+
+
+def _train(plan: Plan, session: RankSession, mesh: DeviceMesh, device: torch.device, *, is_dry_run: bool) -> int:
     recipe, is_first = plan.recipe, session.ranks.rank == 0
     folder = RunFolder(Path(recipe.output_dir))
     rows = prepare(plan, progress=False)
-    device = local_device(plan.world.device)
     source = _source(plan)
     loader = Loader(rows.train, plan, session.ranks.rank)
 
@@ -39,18 +57,22 @@ def run(plan_path: Path, session: RankSession, *, is_dry_run: bool) -> int:
         return recipe.optimizer.learning_rate * learning_rate_ratio(recipe.schedule, step, loader.total_steps)
 
     with ExitStack() as stack:
-        mesh = stack.enter_context(process_group(plan.world.device))
+        view = stack.enter_context(open_view(session.terminal, loader.total_steps))
         model = assemble_model(plan, mesh, device, source)
         optimizer = build_adamw(model.parameters(), recipe.optimizer)
         train_step = TrainStep(model, optimizer, learning_rate, recipe.train.max_grad_norm, device)
+        meter = assemble_meter(plan, device)
+        if device.type == "cuda":
+            view.say("warming up: kernels that this machine has not compiled before can take minutes, once")
+            view.say(f"warmed up in {warm_up(loader.heaviest_micro_batch(), train_step):.0f} s")
         if is_dry_run:
-            dry_run(loader.heaviest_step(), train_step, open_view(session.terminal, 1).say)
+            dry_run(loader.heaviest_step(), train_step, view.say, meter.peak_memory_gib)
             return 0
-        view = stack.enter_context(open_view(session.terminal, loader.total_steps))
         metrics = stack.enter_context(MetricsFile(folder.metrics_jsonl)) if is_first else None
+        read_gpu = stack.enter_context(gpu_sampler(device_uuid(device)))
         if is_first:
             write_kernels_json(folder.kernels_json, plan, model)
-        report = Report(Meter(flops_per_token=plan.flops_per_token), metrics, view, learning_rate)
+        report = Report(meter, metrics, view, learning_rate, read_gpu)
         stopped_by = fit(assemble_run(plan, folder, loader, train_step, report, rows.eval, session))
         if stopped_by:
             return stopped_by

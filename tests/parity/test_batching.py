@@ -39,7 +39,7 @@ def gradients(model: LanguageModel, batches: list[Batch]) -> dict[str, Tensor]:
     model.zero_grad()
     count = sum(batch.supervised_tokens for batch in batches)
     for batch in batches:
-        (model(batch.model_inputs(), batch.targets) / count).backward()
+        (model(batch.model_inputs(), batch.supervised_positions, batch.supervised_targets) / count).backward()
     return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
 
 

@@ -147,7 +147,9 @@ def test_an_evaluation_is_the_same_on_two_ranks_and_changes_nothing(one_rank: An
 def test_a_rank_weighs_by_its_supervised_tokens(two_ranks: Any) -> None:
     """A mean of each rank's mean would be (a + b) / 2; the truth is (2 a + 200 b) / 202."""
     model = make_model("qwen3_5", loss="torch")
-    sums = [model(batch.model_inputs(), batch.targets) for batch in uneven_batches()]
+    sums = [
+        model(batch.model_inputs(), batch.supervised_positions, batch.supervised_targets) for batch in uneven_batches()
+    ]
     weighted = sum(sums) / (FEW + MANY)
     mean_of_means = (sums[0] / FEW + sums[1] / MANY) / 2
     assert abs(weighted.item() - mean_of_means.item()) > 1e-2

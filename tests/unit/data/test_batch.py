@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sft_cli.data.batch import IGNORED, Batch, pack_rows, pad_rows
+from sft_cli.data.batch import CHUNK_TOKENS, IGNORED, Batch, pack_rows, pad_rows
 from sft_cli.data.rows import TokenizedRows, rows_from_lists
 
 ROWS = rows_from_lists([([11, 12, 13], [0, 1, 1]), ([21, 22], [1, 1]), ([31, 32, 33, 34], [0, 0, 1, 0])])
@@ -46,7 +46,7 @@ def test_padding_by_hand() -> None:
 def test_model_inputs_have_all_six_packed_keys_and_never_a_mask() -> None:
     packed = pack_rows(ROWS, [0, 1], 8).model_inputs()
     six = {"position_ids", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx"}
-    assert set(packed) == {"input_ids"} | six
+    assert set(packed) == {"input_ids", "chunk_indices"} | six
     assert set(pad_rows(ROWS, [0, 1]).model_inputs()) == {"input_ids", "position_ids"}
     assert packed["cu_seq_lens_q"].dtype == packed["seq_idx"].dtype == torch.int32
     assert packed["input_ids"].dtype == packed["position_ids"].dtype == torch.int64
@@ -62,13 +62,23 @@ def test_a_filler_has_the_shape_and_no_weight(batch: Batch) -> None:
     assert batch.supervised_tokens > 0
 
 
+@given(st.lists(st.integers(1, 200), min_size=1, max_size=6))
+def test_chunks_never_span_two_segments(lengths: list[int]) -> None:
+    rows = rows_from_lists([([1] * length, [1] * length) for length in lengths])
+    batch = pack_rows(rows, list(range(len(rows))), sum(lengths))
+    assert batch.chunk_indices is not None
+    expected = [[i, chunk] for i, length in enumerate(lengths) for chunk in range(-(-length // CHUNK_TOKENS))]
+    assert batch.chunk_indices.tolist() == expected
+    assert batch.chunk_indices.dtype == torch.int32
+
+
 def test_moving_keeps_everything() -> None:
     batch = pack_rows(ROWS, [0, 1], 8)
-    moved = batch.to("meta", non_blocking=True)
+    moved = batch.to("meta")
     assert {tensor.device.type for tensor in moved.model_inputs().values() if isinstance(tensor, torch.Tensor)} == {
         "meta"
     }
-    assert moved.targets.device.type == "meta"
+    assert moved.supervised_positions.device.type == moved.supervised_targets.device.type == "meta"
     assert (moved.tokens, moved.max_length) == (batch.tokens, batch.max_length)
     assert pad_rows(ROWS, [0]).to("cpu").cu_seq_lens is None
 

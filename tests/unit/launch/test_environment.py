@@ -45,6 +45,14 @@ def test_allocator_is_set_on_gpus_alone() -> None:
     assert "PYTORCH_ALLOC_CONF" not in worker_environment(GPU, {"PYTORCH_CUDA_ALLOC_CONF": "x"}, cpu_cores=16)
 
 
+def test_compiled_kernels_outlive_the_run() -> None:
+    environment = worker_environment(GPU, {"XDG_CACHE_HOME": "/cache", "TRITON_CACHE_DIR": "/mine"}, cpu_cores=16)
+    assert environment["TRITON_CACHE_DIR"] == "/mine"
+    assert environment["TILELANG_CACHE_DIR"] == "/cache/sftune/kernels/tilelang"
+    assert environment["TORCHINDUCTOR_CACHE_DIR"] == "/cache/sftune/kernels/inductor"
+    assert "TRITON_CACHE_DIR" not in worker_environment(CPU, {}, cpu_cores=16)
+
+
 def test_gloo_stays_on_the_machine_when_all_ranks_do() -> None:
     assert worker_environment(CPU, {}, cpu_cores=2, platform="linux")["GLOO_SOCKET_IFNAME"] == "lo"
     assert worker_environment(CPU, {}, cpu_cores=2, platform="darwin")["GLOO_SOCKET_IFNAME"] == "lo0"

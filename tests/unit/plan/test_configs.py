@@ -13,7 +13,7 @@ from sft_cli.plan.resolve import plan_json, resolve
 from sft_cli.recipe.load import load_recipe
 
 CONFIGS = sorted((Path(__file__).parents[3] / "configs").glob("*.yaml"))
-EIGHT_H200 = Hardware(8, "NVIDIA H200", 140.4)
+EIGHT_H200 = Hardware(8, "NVIDIA H200", 140.4, packages={"fla-core": "0.6.0"})
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from importlib.metadata import version
+
 import pytest
 
 from sft_cli.errors import UsageError
@@ -7,9 +9,9 @@ from sft_cli.plan import hardware
 from sft_cli.plan.hardware import Hardware, find_hardware, visible
 from sft_cli.plan.nvml import Device
 
-BIG = Device("GPU-aaaa1111", "NVIDIA H200", 140.0)
-SMALL = Device("GPU-aabb2222", "NVIDIA L40S", 45.0)
-SLICE = Device("MIG-cccc", "NVIDIA H200 MIG 1g.18gb", 16.0)
+BIG = Device("GPU-aaaa1111", "NVIDIA H200", 140.0, (9, 0))
+SMALL = Device("GPU-aabb2222", "NVIDIA L40S", 45.0, (8, 9))
+SLICE = Device("MIG-cccc", "NVIDIA H200 MIG 1g.18gb", 16.0, (9, 0))
 
 
 @pytest.mark.parametrize(
@@ -47,6 +49,13 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_smallest_gpu_is_what_must_suffice() -> None:
     found = find_hardware()
     assert (found.gpus, found.gpu_name, found.gpu_memory_gib, found.named) == (2, "NVIDIA L40S", 45.0, False)
+    assert found.compute_capability == (8, 9)
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_kernel_packages_are_looked_up_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "KERNEL_PACKAGES", ("pydantic", "not-installed"))
+    assert find_hardware().packages == {"pydantic": version("pydantic")}
 
 
 @pytest.mark.usefixtures("two_gpus")

@@ -1,31 +1,127 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from sft_cli.plan.architecture import Architecture
-from sft_cli.plan.kernels import AUTO, choose_kernels
+import pytest
+
+from sft_cli.errors import KernelError
+from sft_cli.plan.hardware import Hardware
+from sft_cli.plan.plan import Plan
 from sft_cli.recipe.schema import KernelsSection
 
-Shape = Callable[..., Architecture]
+MakePlan = Callable[..., Plan]
+
+PACKAGES = {"fla-core": "0.6.0", "triton": "3.6.0", "tilelang": "0.1.15"}
+H200 = Hardware(1, "NVIDIA H200", 140.4, compute_capability=(9, 0), packages=PACKAGES)
+HYBRID = {"path": "builtin:qwen3.5-0.8b"}
+LLAMA = {"path": "builtin:llama-3.1-8b"}
 
 
-def test_every_auto_gets_a_backend_and_a_reason(shape_of: Shape) -> None:
-    kernels, choices = choose_kernels(KernelsSection(), shape_of("tiny-hybrid"))
-    assert "auto" not in kernels.model_dump().values()
-    assert {choice.key: choice.value for choice in choices} == {
-        f"kernels.{slot}": backend for slot, (backend, _) in AUTO.items()
-    }
-    assert all(choice.because for choice in choices)
-    assert not any("no such layer" in choice.because for choice in choices)
+def chosen(plan: Plan) -> dict[str, Any]:
+    return {choice.key.removeprefix("kernels."): choice for choice in plan.choices if "kernels." in choice.key}
 
 
-def test_what_the_recipe_names_stays_without_a_choice(shape_of: Shape) -> None:
-    kernels, choices = choose_kernels(KernelsSection(loss="torch"), shape_of("tiny-hybrid"))
-    assert kernels.loss == "torch"
-    assert "kernels.loss" not in [choice.key for choice in choices]
+def without(*packages: str, **changes: Any) -> Hardware:
+    installed = {name: version for name, version in PACKAGES.items() if name not in packages}
+    return Hardware(1, "NVIDIA H200", 140.4, compute_capability=(9, 0), packages={**installed, **changes})
 
 
-def test_a_model_without_the_layer_says_so(shape_of: Shape) -> None:
-    _, choices = choose_kernels(KernelsSection(), shape_of("llama-3.1-8b"))
-    without = {choice.key for choice in choices if choice.because == "no such layer in this model"}
-    assert without == {"kernels.linear_attention", "kernels.conv", "kernels.gated_norm"}
+@pytest.mark.parametrize("hardware", [None, H200])
+def test_every_auto_gets_a_backend_and_a_reason(make_plan: MakePlan, hardware: Hardware | None) -> None:
+    plan = make_plan(hardware=hardware, model=HYBRID)
+    kernels = plan.recipe.kernels.model_dump()
+    assert "auto" not in kernels.values()
+    slots = {slot for slot, value in KernelsSection().model_dump().items() if value == "auto"}
+    assert {slot: choice.value for slot, choice in chosen(plan).items()} == {slot: kernels[slot] for slot in slots}
+    assert all(choice.because for choice in chosen(plan).values())
+    assert not any("no such layer" in choice.because for choice in chosen(plan).values())
+
+
+def test_a_cpu_runs_the_references(make_plan: MakePlan) -> None:
+    kernels = make_plan(model=HYBRID).recipe.kernels
+    assert (kernels.linear_attention, kernels.conv, kernels.attention) == ("torch", "torch", "sdpa")
+
+
+def test_a_gpu_runs_flash_linear_attention_and_varlen(make_plan: MakePlan) -> None:
+    kernels = make_plan(hardware=H200, model=HYBRID).recipe.kernels
+    assert (kernels.linear_attention, kernels.conv, kernels.attention) == ("fla", "fla", "varlen")
+
+
+def test_padded_rows_go_through_sdpa(make_plan: MakePlan) -> None:
+    assert make_plan(hardware=H200, model=HYBRID, batching={"mode": "padding"}).recipe.kernels.attention == "sdpa"
+
+
+@pytest.mark.parametrize(
+    ("model", "hardware", "hindrance"),
+    [
+        ({**LLAMA, "dtype": "float32"}, H200, "no float32"),
+        (LLAMA, Hardware(1, "Tesla T4", 15.0, compute_capability=(7, 5)), "7.5"),
+    ],
+)
+def test_what_varlen_cannot_do_goes_through_sdpa(
+    make_plan: MakePlan, model: dict[str, Any], hardware: Hardware, hindrance: str
+) -> None:
+    plan = make_plan(hardware=hardware, model=model)
+    assert plan.recipe.kernels.attention == "sdpa"
+    assert hindrance in chosen(plan)["attention"].because
+    with pytest.raises(KernelError, match=r"`varlen` can't run this model here"):
+        make_plan(hardware=hardware, model=model, kernels={"attention": "varlen"})
+
+
+def test_what_the_recipe_names_stays_without_a_choice(make_plan: MakePlan) -> None:
+    plan = make_plan(kernels={"loss": "torch"})
+    assert plan.recipe.kernels.loss == "torch"
+    assert "loss" not in chosen(plan)
+
+
+def test_a_model_without_the_layer_says_so(make_plan: MakePlan) -> None:
+    """And it trains without the packages for it."""
+    plan = make_plan(hardware=without("fla-core"), model=LLAMA)
+    missing = {slot for slot, choice in chosen(plan).items() if choice.because == "no such layer in this model"}
+    assert missing == {"linear_attention", "conv", "gated_norm"}
+
+
+def test_a_slow_stand_in_stops_the_run_unless_it_is_asked_for(make_plan: MakePlan) -> None:
+    bare = without("fla-core")
+    with pytest.raises(KernelError, match="many times slower") as caught:
+        make_plan(hardware=bare, model=HYBRID)
+    assert caught.value.exit_code == 4
+    assert caught.value.fix is not None
+    assert "pip install 'flash-linear-attention" in str(caught.value)
+    loose = make_plan(hardware=bare, model=HYBRID, kernels={"strict": False})
+    assert loose.recipe.kernels.linear_attention == "torch"
+    assert "many times slower" in chosen(loose)["linear_attention"].because
+    asked = make_plan(hardware=bare, model=HYBRID, kernels={"linear_attention": "torch", "conv": "torch"})
+    assert asked.recipe.kernels.linear_attention == "torch"
+
+
+def test_a_named_kernel_that_is_not_installed_is_refused_even_if_not_strict(make_plan: MakePlan) -> None:
+    with pytest.raises(KernelError, match="`fla` is asked for"):
+        make_plan(hardware=without("fla-core"), model=HYBRID, kernels={"strict": False, "conv": "fla"})
+
+
+@pytest.mark.parametrize(("slot", "backend"), [("linear_attention", "fla"), ("conv", "fla"), ("attention", "varlen")])
+def test_gpu_kernels_are_refused_on_a_cpu(make_plan: MakePlan, slot: str, backend: str) -> None:
+    with pytest.raises(KernelError, match=f"`{backend}` needs a GPU"):
+        make_plan(kernels={slot: backend})
+
+
+@pytest.mark.parametrize("triton", ["3.4.0", "3.6.0", "3.7.0+git1a2b"])
+def test_the_known_wrong_backward_is_refused(make_plan: MakePlan, triton: str) -> None:
+    with pytest.raises(KernelError, match="backward is wrong on Hopper") as caught:
+        make_plan(hardware=without("tilelang", triton=triton), model=HYBRID)
+    assert "tilelang" in str(caught.value.fix)
+
+
+@pytest.mark.parametrize(
+    "hardware",
+    [
+        without("tilelang", triton="3.3.1"),
+        without("tilelang", triton="3.7.1"),
+        Hardware(1, "NVIDIA L40S", 45.0, compute_capability=(8, 9), packages={"fla-core": "0.6.0", "triton": "3.6.0"}),
+        Hardware(0, "NVIDIA H200", 140.4, named=True),
+    ],
+)
+def test_elsewhere_it_is_not(make_plan: MakePlan, hardware: Hardware) -> None:
+    assert make_plan(hardware=hardware, model=HYBRID).recipe.kernels.linear_attention == "fla"

@@ -13,13 +13,13 @@ from sft_cli.plan.flops import flops_per_token
 from sft_cli.plan.hardware import Hardware
 from sft_cli.plan.model_facts import find_model
 from sft_cli.plan.plan import Plan
-from sft_cli.plan.resolve import plan_json, require_supported_device, resolve, with_steps
+from sft_cli.plan.resolve import plan_json, resolve, with_steps
 from sft_cli.plan.shapes import names
 from sft_cli.recipe.places import Place, Places
 from sft_cli.recipe.schema import Recipe
 
 MakePlan = Callable[..., Plan]
-H200 = Hardware(8, "NVIDIA H200", 140.4)
+H200 = Hardware(8, "NVIDIA H200", 140.4, packages={"fla-core": "0.6.0"})
 
 
 def autos(value: Any, key: str = "") -> list[str]:
@@ -156,15 +156,6 @@ def test_flops_follow_the_rows_once_they_are_known(make_plan: MakePlan, shape_of
     reasons = [choice.because for choice in known.choices if choice.key == "flops_per_token"]
     assert len(reasons) == 1
     assert "100 tokens" in reasons[0]
-
-
-def test_training_on_a_gpu_is_refused_and_planning_it_is_not(make_plan: MakePlan) -> None:
-    places = Places("recipe.yaml", {("launch", "gpus"): Place("recipe.yaml", 7, 0)})
-    require_supported_device(Hardware(0, None, None), places)
-    assert make_plan(hardware=H200).world.device == "cuda"
-    with pytest.raises(RecipeError, match="GPU is not built yet") as caught:
-        require_supported_device(H200, places)
-    assert caught.value.where == "recipe.yaml:7: launch.gpus"
 
 
 @pytest.mark.parametrize(("groups", "ranks"), [(3, 4), (4, 4), (2, 2), (2, 3)])

@@ -17,10 +17,10 @@ BASE = "model: {path: org/model}\ndata: {train: org/data}\n"
 @pytest.mark.parametrize(
     ("text", "key"),
     [
-        ("kernels: {linear_attention: fla}", "kernels.linear_attention"),
+        ("kernels: {linear_attention: flash_qla}", "kernels.linear_attention"),
         ("kernels: {linear_attention: flash_qla}", "kernels.linear_attention"),
         ("kernels: {conv: causal_conv1d}", "kernels.conv"),
-        ("kernels: {attention: varlen}", "kernels.attention"),
+        ("kernels: {attention: flex}", "kernels.attention"),
         ("kernels: {norm: liger}", "kernels.norm"),
         ("kernels: {gated_norm: fla}", "kernels.gated_norm"),
         ("kernels: {mlp: liger}", "kernels.mlp"),
@@ -70,7 +70,6 @@ def test_keys_end_with_2(refused: Callable[..., SftError], text: str, key: str) 
     ("text", "key"),
     [
         ("model: {path: org/m, master_dtype: bfloat16}\ndata: {train: org/a}", "model.master_dtype"),
-        ("model: {path: org/m, trust_remote_code: true}\ndata: {train: org/a}", "model.trust_remote_code"),
         ("model: {path: org/m}\ndata: {train: org/a, streaming: true}", "data.streaming"),
         ("model: {path: org/m}\ndata: {train: [org/a, {path: org/b, format: alpaca}]}", "data.train.1.format"),
         (

@@ -1,0 +1,91 @@
+"""Each GPU kernel alone against its reference, in float64 on the CPU where the reference allows it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from sft_cli.kernels import attention, fla, reference
+
+SEGMENTS = [[513], [65, 2, 130, 64, 3, 249]]
+TOLERANCE = 0.01
+"""Of a tensor's 2-norm, for inputs in bfloat16."""
+
+
+def difference(found: Tensor, expected: Tensor) -> float:
+    found, expected = found.detach().double().cpu(), expected.detach().double().cpu()
+    assert found.isfinite().all()
+    return float((found - expected).norm() / expected.norm())
+
+
+def bounds(segments: list[int]) -> tuple[Tensor | None, Tensor | None]:
+    """cu_seq_lens and chunk_indices on the CPU; none for a single row."""
+    if len(segments) == 1:
+        return None, None
+    cu_seq_lens = torch.tensor([0, *segments]).cumsum(0, dtype=torch.int32)
+    chunks = [[i, chunk] for i, length in enumerate(segments) for chunk in range(-(-length // 64))]
+    return cu_seq_lens, torch.tensor(chunks, dtype=torch.int32)
+
+
+def on_gpu(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.cuda()
+
+
+def compare(inputs: list[Tensor], found: Tensor, gpu_inputs: list[Tensor], expected: Tensor) -> None:
+    weights = torch.randn(expected.shape, generator=torch.Generator().manual_seed(1))
+    assert difference(found, expected) < TOLERANCE
+    expected_gradients = torch.autograd.grad((expected.float() * weights).sum(), inputs)
+    found_gradients = torch.autograd.grad((found.float() * weights.cuda()).sum(), gpu_inputs)
+    for index, (a, b) in enumerate(zip(found_gradients, expected_gradients, strict=True)):
+        assert difference(a, b) < 2 * TOLERANCE, f"gradient of input {index}"
+
+
+@pytest.mark.parametrize("segments", SEGMENTS)
+@pytest.mark.parametrize("value_heads", [16, 32])
+def test_delta_rule(segments: list[int], value_heads: int) -> None:
+    """16 key heads, and as many or twice as many value heads."""
+    torch.manual_seed(0)
+    length, heads, width = sum(segments), 16, 128
+    shapes = [(1, length, heads, width)] * 2 + [(1, length, value_heads, width)]
+    inputs = [torch.randn(shape).bfloat16().float().requires_grad_() for shape in shapes]
+    decay = (-torch.rand(1, length, value_heads)).requires_grad_()
+    beta = torch.rand(1, length, value_heads).bfloat16().float().requires_grad_()
+    cu_seq_lens, chunk_indices = bounds(segments)
+    expected = reference.gated_delta_rule(*inputs, decay, beta, cu_seq_lens)
+    gpu = [x.detach().cuda().bfloat16().requires_grad_() for x in inputs]
+    gpu += [decay.detach().cuda().requires_grad_(), beta.detach().cuda().bfloat16().requires_grad_()]
+    found = fla.load_delta_rule()(*gpu, on_gpu(cu_seq_lens), on_gpu(chunk_indices))
+    compare([*inputs, decay, beta], found, gpu, expected)
+
+
+@pytest.mark.parametrize("segments", SEGMENTS)
+def test_conv(segments: list[int]) -> None:
+    torch.manual_seed(0)
+    channels = 6144
+    x = torch.randn(1, sum(segments), channels).bfloat16().float().requires_grad_()
+    weight = torch.randn(channels, 4).bfloat16().float().requires_grad_()
+    cu_seq_lens, chunk_indices = bounds(segments)
+    expected = reference.causal_conv(x, weight, None, cu_seq_lens)
+    gpu = [t.detach().cuda().bfloat16().requires_grad_() for t in (x, weight)]
+    found = fla.load_conv()(*gpu, None, on_gpu(cu_seq_lens), on_gpu(chunk_indices))
+    compare([x, weight], found, gpu, expected)
+
+
+@pytest.mark.parametrize("segments", SEGMENTS)
+@pytest.mark.parametrize("window", [None, 100])
+@pytest.mark.parametrize("head_dim", [128, 256])
+def test_varlen_attention(segments: list[int], window: int | None, head_dim: int) -> None:
+    """8 query heads on 2 key heads."""
+    torch.manual_seed(0)
+    length = sum(segments)
+    shapes = [(1, 8, length, head_dim), (1, 2, length, head_dim), (1, 2, length, head_dim)]
+    inputs = [torch.randn(shape).bfloat16().float().requires_grad_() for shape in shapes]
+    cu_seq_lens, _ = bounds(segments)
+    module = torch.nn.Module()
+    expected, _ = attention.sdpa(module, *inputs, None, cu_seq_lens_q=cu_seq_lens, sliding_window=window)
+    gpu = [x.detach().cuda().bfloat16().requires_grad_() for x in inputs]
+    found, _ = attention.ATTENTION["varlen"]()(
+        module, *gpu, None, cu_seq_lens_q=on_gpu(cu_seq_lens), max_length_q=max(segments), sliding_window=window
+    )
+    compare(inputs, found, gpu, expected)

@@ -1,0 +1,69 @@
+"""A training step on a GPU: it never waits for the device, and a step that is not finite changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from gpu.models import WORDS, gpu_model, reference_model
+from support.rows import random_rows
+from torch.distributed.device_mesh import DeviceMesh
+
+from sft_cli.data.batch import Batch, pack_rows
+from sft_cli.optim.adamw import build_adamw
+from sft_cli.recipe.schema import OptimizerSection
+from sft_cli.train.step import TrainStep
+
+SLOTS = 512
+
+
+@pytest.fixture
+def train_step(mesh: DeviceMesh) -> TrainStep:
+    model = gpu_model(reference_model(), mesh)
+    optimizer = build_adamw(model.parameters(), OptimizerSection(learning_rate=1e-3))
+    return TrainStep(model, optimizer, lambda step: 1e-3, 1.0, torch.device("cuda", 0))
+
+
+def batches() -> list[Batch]:
+    return [
+        pack_rows(random_rows(lengths, words=WORDS), list(range(len(lengths))), SLOTS).pinned()
+        for lengths in ([300, 100], [64, 65, 200, 3], [500], [17] * 12)
+    ]
+
+
+@pytest.fixture
+def no_waiting() -> Iterator[None]:
+    """torch raises where the host would wait for the device."""
+    yield
+    torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.usefixtures("no_waiting")
+def test_a_step_never_waits_for_the_device(train_step: TrainStep) -> None:
+    first, *others = batches()
+    for step in (1, 2):  # compiles, tunes, allocates optimizer state
+        train_step(step, [first, *others[:1]], 0)
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    # Batches that no cache of a kernel has seen.
+    result = train_step(3, others[1:], 0)
+    torch.cuda.set_sync_debug_mode("default")
+    assert result.read().first_bad_step == 0
+
+
+def test_a_step_that_is_not_finite_leaves_the_weights(train_step: TrainStep) -> None:
+    weights = [p.to_local().clone() for p in train_step.model.parameters()]
+    with torch.no_grad():
+        train_step.model.head.norm.weight.to_local().fill_(float("nan"))
+    result = train_step(1, batches()[:1], 0)
+    assert result.read().first_bad_step == 1
+    for name_and_parameter, before in zip(train_step.model.named_parameters(), weights, strict=True):
+        name, parameter = name_and_parameter
+        if name != "head.norm.weight":
+            assert torch.equal(parameter.to_local(), before), name
+
+
+def test_the_loss_falls_on_one_batch(train_step: TrainStep) -> None:
+    losses = [train_step(step, batches()[:1], 0).read().loss for step in range(1, 21)]
+    assert losses[-1] < 0.7 * losses[0]
