@@ -13,7 +13,6 @@ import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-
 # What ranks import, by names that need no path of the tests.
 _IMPORTED_ONCE = [
     "torch.distributed.fsdp",
