@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import errno
 
+from sft_cli.redaction import redacted
+
 
 class SftError(Exception):
-    """An error with a place, a cause and a remedy.
+    """An error with a place, a cause and a remedy. Tokens and passwords in them are hidden.
 
     Args:
         what: what is wrong, in the user's terms, without a full stop.
@@ -21,10 +23,11 @@ class SftError(Exception):
     exit_code = 1
 
     def __init__(self, what: str, *, where: str | None = None, fix: str | None = None) -> None:
+        what = redacted(what)
         super().__init__(what)
         self.what = what
-        self.where = where
-        self.fix = fix
+        self.where = None if where is None else redacted(where)
+        self.fix = None if fix is None else redacted(fix)
 
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sft_cli.errors import SftError, disk_error
+from sft_cli.redaction import redacted
 
 _SIGINT_CODE = 130
 
@@ -31,7 +32,7 @@ def reporting_errors(debug: bool) -> Iterator[None]:
             sys.stdout.flush()
     except SftError as error:
         if debug:
-            traceback.print_exception(error)
+            _print_traceback(error)
         show(error)
         raise SystemExit(error.exit_code) from error
     except BrokenPipeError as error:
@@ -42,7 +43,7 @@ def reporting_errors(debug: bool) -> Iterator[None]:
         raise SystemExit(_SIGINT_CODE) from error
     except Exception as error:  # the outermost frame: everything else is a bug, and says so
         if debug:
-            traceback.print_exception(error)
+            _print_traceback(error)
         disk = disk_error(error)
         if disk is not None:
             show(disk)
@@ -67,7 +68,12 @@ def bug_report(error: Exception, debug: bool) -> str:
         if debug
         else "Run it again with --debug to see the traceback, and report it."
     )
-    return f"error: this is a bug in sftune: {summary}{place}\n  {hint}"
+    return f"error: this is a bug in sftune: {redacted(summary)}{place}\n  {hint}"
+
+
+def _print_traceback(error: Exception) -> None:
+    """With tokens and passwords hidden: the errors of HTTP libraries hold URLs and headers."""
+    print(redacted("".join(traceback.format_exception(error))), end="", file=sys.stderr)
 
 
 def _takes_colour() -> bool:

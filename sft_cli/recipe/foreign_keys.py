@@ -190,6 +190,13 @@ _ANSWERS: tuple[tuple[str, Answer], ...] = (
         ),
     ),
     (
+        "token hf_token use_auth_token auth_token api_key wandb_api_key",
+        Answer(
+            "recipes hold no secrets: they are written into run folders",
+            "Remove it; put the token in HF_TOKEN, or run `hf auth login`.",
+        ),
+    ),
+    (
         "num_gpus nproc_per_node num_processes n_gpus world_size devices",
         Answer("the number of processes is `launch.gpus`", "Write `launch: {gpus: 8}`, or `auto`."),
     ),

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from sft_cli.errors import RecipeError
 from sft_cli.recipe.places import Places
 from sft_cli.recipe.problems import Problem, raise_for
 from sft_cli.recipe.schema import EvaluateSection, Recipe, SourceSection
+from sft_cli.redaction import holds_secret
 
 
 def check(recipe: Recipe, places: Places) -> None:
@@ -20,7 +22,7 @@ def check(recipe: Recipe, places: Places) -> None:
     """
     problems = chain(
         _batching(recipe), _sharding(recipe), _optimizer(recipe), _schedule(recipe), _evaluate(recipe), _launch(recipe),
-        _model(recipe), _sources(recipe),
+        _model(recipe), _sources(recipe), _secrets(recipe.model_dump(), ""),
     )  # fmt: skip
     raise_for(problems, places, RecipeError)
 
@@ -137,10 +139,24 @@ def _source(source: SourceSection, key: str) -> Iterator[Problem]:
         return
     if source.subset is not None:
         yield Problem(f"{key}.subset", "only data sets of the hub have subsets, and this one is local", "Remove it.")
+    if source.revision is not None:
+        yield Problem(
+            f"{key}.revision", "only data sets of the hub have revisions, and this one is local", "Remove it."
+        )
     # `split: train` is what local files are called elsewhere; it asks for nothing that isn't done.
     if Path(source.path).is_absolute() and source.split not in (None, "train"):
         what = f"local files have no splits, so no `{source.split}`"
         yield Problem(f"{key}.split", what, "Remove it, and name the file that holds that split.")
+
+
+def _secrets(value: Any, key: str) -> Iterator[Problem]:
+    """The recipe is written into the run folder, so nothing in it may be a secret."""
+    if isinstance(value, str) and holds_secret(value):
+        fix = "Put the token in HF_TOKEN, or run `hf auth login`, and remove it here."
+        yield Problem(key, "this looks like a token or a password, and recipes are written into run folders", fix)
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, tuple | list) else ()
+    for part, item in inner:
+        yield from _secrets(item, f"{key}.{part}" if key else str(part))
 
 
 def _is_hub(path: str) -> bool:

@@ -48,6 +48,27 @@ def test_a_bug_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Traceback" in capsys.readouterr().err
 
 
+SECRETS = ("hf_AbCdEfGhIjKlMnOpQrStUvWxYz12345678", "me:pass", "not_like_a_token")
+
+
+@pytest.mark.parametrize("debug", [False, True])
+@pytest.mark.parametrize("kind", [SftError, RuntimeError])
+def test_secrets_are_hidden(
+    kind: type[Exception], debug: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", SECRETS[2])
+    text = f"Bearer {SECRETS[0]}, http://me:pass@proxy:80 and {SECRETS[2]}"
+    cause = ConnectionError(f"caused by {text}")
+    error = kind(text)
+    error.__cause__ = cause
+    error.add_note(f"on rank 0: {text}")
+    code_of(error, debug)
+    output = capsys.readouterr()
+    assert "proxy:80" in output.err
+    assert ("caused by" in output.err) == debug
+    assert not any(secret in output.err + output.out for secret in SECRETS)
+
+
 def test_ctrl_c(capsys: pytest.CaptureFixture[str]) -> None:
     assert code_of(KeyboardInterrupt()) == 130
     assert capsys.readouterr().err == ""

@@ -75,6 +75,8 @@ def test_max_length_may_equal_the_micro_batch(load: Callable[..., Loaded]) -> No
         ("{path: './*.jsonl', split: test}", "data.train.0.split"),
         ("{path: ./folder, split: test}", "data.train.0.split"),
         ("{path: 'builtin:chat', subset: x}", "data.train.0.subset"),
+        ("{path: ./a.jsonl, revision: main}", "data.train.0.revision"),
+        ("{path: 'builtin:chat', revision: main}", "data.train.0.revision"),
     ],
 )
 def test_files_have_no_subsets_and_splits(refused: Callable[..., SftError], source: str, key: str) -> None:
@@ -84,7 +86,7 @@ def test_files_have_no_subsets_and_splits(refused: Callable[..., SftError], sour
 def test_splits_that_mean_something(folder: Path, load: Callable[..., Loaded]) -> None:
     Path("set").mkdir()
     sources = (
-        "[{path: org/a, split: x, subset: y}, {path: 'builtin:chat', split: heldout}, "
+        "[{path: org/a, split: x, subset: y, revision: z}, {path: 'builtin:chat', split: heldout}, "
         "{path: a.jsonl, split: train}, {path: set, split: train}]"
     )
     assert len(load(f"model: {{path: org/model}}\ndata: {{train: {sources}}}").recipe.data.train) == 4
@@ -92,6 +94,38 @@ def test_splits_that_mean_something(folder: Path, load: Callable[..., Loaded]) -
 
 def test_a_local_model_has_no_revision(refused: Callable[..., SftError]) -> None:
     assert refused("model: {path: ./m, revision: main}\ndata: {train: org/a}").where == "r.yaml:1: model.revision"
+
+
+TOKEN = "hf_AbCdEfGhIjKlMnOpQrStUvWxYz12345678"
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        (f"model: {{path: {TOKEN}}}\ndata: {{train: org/a}}", "model.path"),
+        (f"model: {{path: org/m, revision: {TOKEN}}}\ndata: {{train: org/a}}", "model.revision"),
+        ("model: {path: org/m}\ndata: {train: 'https://me:secret@host/chat.jsonl'}", "data.train.0.path"),
+        (f"model: {{path: org/m}}\ndata: {{train: {{path: org/a, subset: {TOKEN}}}}}", "data.train.0.subset"),
+    ],
+)
+def test_a_recipe_holds_no_secret(refused: Callable[..., SftError], text: str, key: str) -> None:
+    error = refused(text)
+    assert error.exit_code == 2
+    assert str(error.where).endswith(key)
+    assert "looks like a token" in error.what
+    assert "HF_TOKEN" in str(error.fix)
+    assert TOKEN not in str(error)
+    assert "secret" not in str(error)
+
+
+def test_a_secret_on_the_command_line_is_not_repeated(refused: Callable[..., SftError]) -> None:
+    for text in (f"model.revision={TOKEN}", f"model.token={TOKEN}", f"train.seed={TOKEN}"):
+        assert TOKEN not in str(refused(BASE, text))
+
+
+@pytest.mark.parametrize("path", ["org/hf_llama31instruct", "hf_datasets", "./hf_models2024/x"])
+def test_a_name_is_no_secret(load: Callable[..., Loaded], path: str) -> None:
+    load(f"model: {{path: {path}}}\ndata: {{train: org/a}}\noutput_dir: runs/hf_llama31instruct\n")
 
 
 def test_ranks_without_sharding() -> None:
