@@ -65,7 +65,7 @@ def _with_steps_if_at_hand(plan: Plan, loaded: Loaded) -> Plan:
         return plan.model_copy(update={"steps_because": "the tokenizer is not on this machine"})
     try:
         check_data(loaded.recipe, loaded.places)
-        return with_data(plan, progress=True)[0]
+        return with_data(plan, loaded.places, progress=True, ask_hub=False)[0]
     except DataError as error:
         place = f"{error.where}: " if error.where else ""
         return plan.model_copy(update={"steps_because": f"{place}{error.what}"})

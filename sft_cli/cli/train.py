@@ -59,7 +59,7 @@ def _plan(loaded: Loaded, joined: Joined | None, *, progress: bool) -> tuple[Pla
     """Recipe, hardware, model and data, resolved; downloads what the hub cache lacks."""
     from sft_cli.cli.planning import with_data
     from sft_cli.plan.hardware import find_hardware
-    from sft_cli.plan.model_facts import find_model, find_tokenizer
+    from sft_cli.plan.model_facts import fetch_weights, find_model, find_tokenizer
     from sft_cli.plan.resolve import resolve
     from sft_cli.plan.vocabulary import fit_vocabulary
 
@@ -70,7 +70,10 @@ def _plan(loaded: Loaded, joined: Joined | None, *, progress: bool) -> tuple[Pla
     model = fit_vocabulary(model, tokenizer_folder, places)
     ranks = joined.ranks.world_size if joined is not None else None
     plan = resolve(recipe, hardware, model, tokenizer_folder, ranks, places)
-    return with_data(plan, progress=progress)
+    planned = with_data(plan, places, progress=progress)
+    # Last: nothing else takes as long, and all else is known to be right by now.
+    fetch_weights(recipe.model, model, places, progress=progress)
+    return planned
 
 
 def _run(loaded: Loaded, plan: Plan, joined: Joined | None, *, overwrite: bool, dry_run: bool) -> int:

@@ -81,6 +81,11 @@ def cache_key(facts: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps([FORMAT_VERSION, facts], sort_keys=True).encode()).hexdigest()
 
 
+def is_built(cache_dir: Path, key: str) -> bool:
+    """Whether there is an entry; it may turn out to be damaged."""
+    return (cache_dir / key / _REPORT).is_file()
+
+
 def load_or_build(cache_dir: Path, key: str, build: Callable[[RowWriter], tuple[SourceReport, ...]]) -> Built:
     """Load an entry; where it is missing or damaged, build it. Of several processes one builds and the others wait.
 

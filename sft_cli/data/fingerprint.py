@@ -22,7 +22,8 @@ _TOKENIZER_FILES = ("*.json", "*.jinja", "*.model", "*.txt", "*.py", "additional
 def data_facts(plan: Plan, sources: tuple[SourceSection, ...], max_length: int) -> dict[str, Any]:
     """Everything that the tokens of `sources` depend on. Weights, seeds and batching are not among it.
 
-    A hub data set counts by its name: a copy that is in the cache is not compared with the hub again.
+    A hub data set counts by its name and revision, which `pin_sources` makes a commit; a tokenizer by what its files
+    hold.
 
     Raises:
         DataError: a local source is missing.
@@ -46,7 +47,7 @@ def _source_facts(source: SourceSection) -> list[Any]:
     elif source.path.startswith(BUILTIN):
         conversations = json.dumps([generate("train"), generate("heldout")])
         contents = hashlib.sha256(conversations.encode()).hexdigest()
-    return [source.path, source.subset, source.split, source.format, contents]
+    return [source.path, source.revision, source.subset, source.split, source.format, contents]
 
 
 def _tokenizer_facts(folder: Path) -> list[Any]:

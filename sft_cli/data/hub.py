@@ -2,47 +2,160 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from sft_cli.data.files import without_nulls
+from sft_cli.data.hub_copies import DEFAULT_SUBSET, Copy, cache_folder, copies
 from sft_cli.data.raw import RawRow
 from sft_cli.errors import DataError
+from sft_cli.plan import hub
+from sft_cli.plan.hub_refusals import failed_download, first_line, hub_errors, not_at_hand
 from sft_cli.recipe.schema import SourceSection
 
+if TYPE_CHECKING:
+    import datasets
 
-def read_hub(source: SourceSection) -> Iterator[RawRow]:
-    """Download (once) and read a hub data set.
+_LISTED = re.compile(r"\[([^\]]*)\]")
+_SPLIT_NAMES = re.compile(r"(?:^|\+)\s*(\w+(?:\.\w+)*)")
+"""`train` in `train[:10%]`, `train` and `test` in `train+test`."""
+
+
+def open_hub(source: SourceSection) -> Callable[[], Iterator[RawRow]]:
+    """Find a hub data set and check what is asked of it; the rows are downloaded (once) when they are read.
+
+    Args:
+        source: its revision is a commit where `pin_sources` has been called; None is the main branch.
+
+    Returns:
+        What reads the rows. It raises a DataError where they can't be fetched, and OSError on a full disk.
 
     Raises:
         DataError: it does not exist, is gated, has no such subset or split, or can't be reached.
     """
+    split = source.split or "train"
+    repo = hub.Repo("dataset", source.path, source.revision, source.path)
+    copy = _copy_of(source)
+    commit = source.revision if copy is not None else _listed_commit(repo)
+    # Or the library tells a server of Amazon's which data set is loaded, and waits for it.
+    os.environ.setdefault("HF_UPDATE_DOWNLOAD_COUNTS", "false")
+    import datasets  # takes seconds: after the look-up, which may be the end of it
+
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
+    builder = _builder(source, repo, commit) if copy is None else _copied(source, copy)
+    _require_split(builder, source, split)
+
+    def rows() -> Iterator[RawRow]:
+        if copy is None:
+            _download(builder, repo)
+        table = builder.as_dataset(split=split)
+        for number, row in enumerate(table, start=1):
+            yield RawRow(f"{source.path}[{split}]:{number}", without_nulls(row), number / len(table))
+
+    return rows
+
+
+def _copy_of(source: SourceSection) -> Copy | None:
+    """The copy to read without asking anyone; None where it isn't known which commit or subset is meant."""
+    subset = source.subset or DEFAULT_SUBSET
+    found = [copy for copy in copies(source.path) if (copy.commit, copy.subset) == (source.revision, subset)]
+    return found[-1] if found else None
+
+
+def _listed_commit(repo: hub.Repo) -> str:
+    """Asked before the library, which answers a hub out of reach only after a minute of retries."""
+    try:
+        return hub.look_up(repo).commit
+    except hub.Unreachable as reason:
+        raise not_at_hand(reason, repo.kind, repo.id, repo.where) from reason
+
+
+def _copied(source: SourceSection, copy: Copy) -> datasets.DatasetBuilder:
+    from datasets.packaged_modules.cache.cache import Cache
+
+    return Cache(
+        cache_dir=str(cache_folder()),
+        dataset_name=source.path.rpartition("/")[2],
+        repo_id=source.path,
+        config_name=copy.subset,
+        version=copy.version,
+        hash=copy.commit,
+    )
+
+
+def _builder(source: SourceSection, repo: hub.Repo, commit: str) -> datasets.DatasetBuilder:
+    """What knows the data set's subsets and splits; it has downloaded descriptions, no rows."""
     import datasets
 
-    split = source.split or "train"
     try:
-        table = datasets.load_dataset(source.path, source.subset, split=split)
-    except datasets.exceptions.DatasetNotFoundError as error:
+        builder = datasets.load_dataset_builder(
+            source.path, source.subset, revision=commit, cache_dir=str(cache_folder())
+        )
+    except FileNotFoundError as error:  # the library has two kinds of it: no files, and none that it knows
         raise DataError(
-            f"no such data set on the hub, or it is gated or private: {_first_line(error)}",
+            f"the data set holds no files that can be read: {first_line(error)}",
             where=source.path,
-            fix="Check the name; for a gated data set accept its terms and run `hf auth login`. "
-            "A local file needs its suffix (.jsonl, .json, .parquet) or a leading ./",
+            fix="Name one with Parquet, JSON or CSV files.",
         ) from error
-    except (OSError, datasets.exceptions.DatasetsError) as error:
+    except RuntimeError as error:
         raise DataError(
-            f"the hub data set can't be fetched: {_first_line(error)}",
+            f"the data set can't be read: {first_line(error)}",
             where=source.path,
-            fix="Check the network (and HF_HUB_OFFLINE), or name a local file.",
+            fix="Name one with Parquet, JSON or CSV files; many have them at `revision: refs/convert/parquet`.",
         ) from error
     except ValueError as error:
+        names = _LISTED.search(str(error))
+        if names is None:
+            raise DataError(
+                f"the data set can't be read: {first_line(error)}", where=source.path, fix="See its page on the hub."
+            ) from error
+        what = "the data set has several subsets" if source.subset is None else f"no subset {source.subset}"
         raise DataError(
-            f"no such subset or split: {_first_line(error)}",
-            where=f"{source.path} (subset {source.subset}, split {split})",
-            fix="Set the source's subset and split.",
+            what, where=source.path, fix=f"Set the source's subset to one of: {_plain(names[1])}."
         ) from error
-    for number, row in enumerate(table, start=1):
-        yield RawRow(f"{source.path}[{split}]:{number}", without_nulls(row), number / len(table))
+    except hub_errors() as error:
+        raise failed_download(error, repo.kind, repo.id, repo.revision, repo.where) from error
+    if builder.hash != commit:
+        # The library takes whatever copy it has when something goes wrong on the way.
+        raise DataError(
+            f"the description of {source.path} at {commit[:12]} could not be downloaded",
+            where=source.path,
+            fix="Start it again; check the connection.",
+        )
+    return builder
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
+def _require_split(builder: datasets.DatasetBuilder, source: SourceSection, split: str) -> None:
+    """Before rows are downloaded: the library would look at the split's name after that."""
+    known = [str(name) for name in builder.info.splits or builder.config.data_files or ()]
+    missing = [name for name in _SPLIT_NAMES.findall(split) if name not in known]
+    if known and missing:
+        subset = f" in subset {source.subset}" if source.subset is not None else ""
+        raise DataError(
+            f"no split {missing[0]}{subset}",
+            where=source.path,
+            fix=f"Set the source's split to one of: {', '.join(known)}.",
+        )
+
+
+def _download(builder: datasets.DatasetBuilder, repo: hub.Repo) -> None:
+    import datasets
+
+    try:
+        builder.download_and_prepare()
+    except datasets.exceptions.DatasetsError as error:
+        raise DataError(
+            f"the data set can't be read: {first_line(error.__cause__ or error)}",
+            where=repo.where,
+            fix="See its page on the hub; its files may not fit each other.",
+        ) from error
+    except hub_errors() as error:
+        raise failed_download(error, repo.kind, repo.id, repo.revision, repo.where) from error
+
+
+def _plain(names: str) -> str:
+    return names.replace("'", "")

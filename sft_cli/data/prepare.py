@@ -9,15 +9,16 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sft_cli.data.cache import RowWriter, cache_key, load_or_build
+from sft_cli.data.cache import RowWriter, cache_key, is_built, load_or_build
 from sft_cli.data.chat import EncodedChat, check_text, encode
 from sft_cli.data.fingerprint import data_facts
 from sft_cli.data.formats import to_chat
 from sft_cli.data.progress import Advance, show_progress
 from sft_cli.data.raw import BadRow, RawRow
+from sft_cli.data.render_limits import bounded_memory
 from sft_cli.data.report import DataReport, SourceReport
 from sft_cli.data.rows import TokenizedRows
-from sft_cli.data.sources import evaluation_source, read_source
+from sft_cli.data.sources import OpenedSource, evaluation_source, open_source
 from sft_cli.errors import DataError
 from sft_cli.plan.plan import Plan
 from sft_cli.recipe.schema import DataSection, SourceSection
@@ -61,33 +62,49 @@ def prepare(plan: Plan, *, progress: bool) -> PreparedData:
         CheckpointError: the cache can't be written.
     """
     data = plan.recipe.data
-    train, train_reports = _prepare_part(plan, data.train, progress=progress)
+    parts = [_Part(plan, data.train), _Part(plan, tuple(map(evaluation_source, data.eval)))]
+    for part in parts:
+        part.open()  # all, before the first is tokenised: a wrong split under `eval` costs seconds too
+    train, train_reports = parts[0].prepare(progress=progress)
     if not data.eval:
         return PreparedData(train, None, DataReport(train_reports, ()))
-    evaluation, eval_reports = _prepare_part(plan, tuple(map(evaluation_source, data.eval)), progress=progress)
+    evaluation, eval_reports = parts[1].prepare(progress=progress)
     return PreparedData(train, evaluation, DataReport(train_reports, eval_reports))
 
 
-def _prepare_part(
-    plan: Plan, sources: tuple[SourceSection, ...], *, progress: bool
-) -> tuple[TokenizedRows, tuple[SourceReport, ...]]:
-    data = plan.recipe.data
-    max_length = data.max_length if data.max_length is not None else plan.recipe.batching.tokens
-    key = cache_key(data_facts(plan, sources, max_length))
+class _Part:
+    """The sources of `data.train` or `data.eval`."""
 
-    def build(writer: RowWriter) -> tuple[SourceReport, ...]:
-        tokenizer, renderer = _load_model_side(plan)
-        reports = []
-        for index, source in enumerate(sources):
-            with show_progress(_short_name(source.path), shown=progress) as advance:
-                tokenisation = _Tokenisation(source, data, max_length, tokenizer, renderer)
-                for chat in tokenisation.chats(advance):
-                    writer.append(chat, index)
-            reports.append(tokenisation.report())
-        _refuse_empty(reports)
-        return tuple(reports)
+    def __init__(self, plan: Plan, sources: tuple[SourceSection, ...]) -> None:
+        data = plan.recipe.data
+        self._plan = plan
+        self._sources = sources
+        self._max_length = data.max_length if data.max_length is not None else plan.recipe.batching.tokens
+        self._cache_dir = Path(data.cache_dir).expanduser()
+        self._key = cache_key(data_facts(plan, sources, self._max_length))
+        self._opened: list[OpenedSource] = []
 
-    return load_or_build(Path(data.cache_dir).expanduser(), key, build)
+    def open(self) -> None:
+        """Find the sources, where their tokens are not in the cache."""
+        if not is_built(self._cache_dir, self._key):
+            self._opened = [open_source(source) for source in self._sources]
+
+    def prepare(self, *, progress: bool) -> tuple[TokenizedRows, tuple[SourceReport, ...]]:
+        def build(writer: RowWriter) -> tuple[SourceReport, ...]:
+            opened = self._opened or [open_source(source) for source in self._sources]
+            tokenizer, renderer = _load_model_side(self._plan)
+            reports = []
+            for index, (source, read) in enumerate(zip(self._sources, opened, strict=True)):
+                with show_progress(_short_name(source.path), shown=progress) as advance:
+                    data = self._plan.recipe.data
+                    tokenisation = _Tokenisation(source, data, self._max_length, tokenizer, renderer)
+                    for chat in tokenisation.chats(read(), advance):
+                        writer.append(chat, index)
+                reports.append(tokenisation.report())
+            _refuse_empty(reports)
+            return tuple(reports)
+
+        return load_or_build(self._cache_dir, self._key, build)
 
 
 def _load_model_side(plan: Plan) -> tuple[PreTrainedTokenizerFast, ChatRenderer]:
@@ -121,11 +138,11 @@ class _Tokenisation:
         self._dropped: Counter[str] = Counter()
         self._rows_in = self._rows_out = self._tokens = self._supervised = 0
 
-    def chats(self, advance: Advance) -> Iterator[EncodedChat]:
+    def chats(self, raw_rows: Iterator[RawRow], advance: Advance) -> Iterator[EncodedChat]:
         """The rows that remain, in file order."""
-        raw_rows = read_source(self._source)
         while batch := list(islice(raw_rows, ROWS_AT_ONCE)):
-            rendered = [(row.place, rendering) for row in batch if (rendering := self._render(row)) is not None]
+            with bounded_memory():
+                rendered = [(row.place, rendering) for row in batch if (rendering := self._render(row)) is not None]
             encoded = encode(
                 self._tokenizer,
                 [rendering for _, rendering in rendered],

@@ -3,36 +3,44 @@
 from __future__ import annotations
 
 import glob
-import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from sft_cli.data.builtin_chat import generate
 from sft_cli.data.files import SUFFIXES, find_files, read_file
-from sft_cli.data.hub import read_hub
+from sft_cli.data.hub import open_hub
 from sft_cli.data.raw import RawRow
 from sft_cli.errors import DataError
+from sft_cli.plan.hub import is_hub_id
 from sft_cli.recipe.schema import SourceSection
 
 BUILTIN = "builtin:"
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+OpenedSource = Callable[[], Iterator[RawRow]]
+"""Reads all rows of a source, in file order."""
 
 
-def read_source(source: SourceSection) -> Iterator[RawRow]:
-    """Read all rows of a source, in file order.
+def open_source(source: SourceSection) -> OpenedSource:
+    """Find a source; of a hub data set also whether it has what is asked of it, before any row is downloaded.
+
+    Returns:
+        What reads all rows, in file order; it raises a DataError where they can't be read.
 
     Raises:
-        DataError: there is nothing to read, or it can't be read. Raised by the first row asked for, or later.
+        DataError: there is nothing to read.
     """
     files = local_files(source)
     if files is not None:
-        for index, file in enumerate(files):
-            for row in read_file(file):
-                yield RawRow(row.place, row.value, (index + row.share_read) / len(files), row.problem)
-    elif source.path.startswith(BUILTIN):
-        yield from _read_builtin(source)
-    else:
-        yield from read_hub(source)
+        return partial(_read_files, files)
+    if source.path.startswith(BUILTIN):
+        return partial(_read_builtin, source)
+    return open_hub(source)
+
+
+def _read_files(files: list[Path]) -> Iterator[RawRow]:
+    for index, file in enumerate(files):
+        for row in read_file(file):
+            yield RawRow(row.place, row.value, (index + row.share_read) / len(files), row.problem)
 
 
 def evaluation_source(source: SourceSection) -> SourceSection:
@@ -40,6 +48,11 @@ def evaluation_source(source: SourceSection) -> SourceSection:
     if source.path.startswith(BUILTIN) and source.split is None:
         return source.model_copy(update={"split": "heldout"})
     return source
+
+
+def is_hub(source: SourceSection) -> bool:
+    """Whether a source is a data set of the hub."""
+    return not source.path.startswith(BUILTIN) and not _is_local(source.path)
 
 
 def local_files(source: SourceSection) -> list[Path] | None:
@@ -68,7 +81,7 @@ def _is_local(path: str) -> bool:
         or path.startswith(("./", "../", "/", "~"))
         or path.lower().endswith(SUFFIXES)
         or glob.escape(path) != path
-        or _HUB_ID.fullmatch(path) is None
+        or not is_hub_id(path)
     )
 
 

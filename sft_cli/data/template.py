@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import TemplateError, TemplateSyntaxError
+from jinja2 import TemplateError, TemplateRuntimeError, TemplateSyntaxError
 from transformers import PreTrainedTokenizerFast
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from sft_cli.data.formats import Chat
 from sft_cli.data.raw import BadRow
+from sft_cli.data.render_limits import MEMORY_BYTES, bounded_memory, bounded_time
 from sft_cli.data.turns import Span, Structure, Turns, UnknownTurns, learn_turns, probe, turn_tokens
 from sft_cli.errors import DataError, ModelError
 
@@ -74,7 +75,8 @@ class ChatRenderer:
         nullish: list[Any] = [{"role": "user", "content": None}]
         seen = tokenizer.apply_chat_template(nullish, chat_template="{{ 'content' in messages[0] }}", tokenize=False)
         self._drops_nulls = seen == "False"
-        structure = self._probe()
+        with bounded_memory():
+            structure = self._probe()
         special = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
         self._turn_tokens = turn_tokens(structure, special | set(tokenizer.all_special_tokens))
         self._turns = self._learn(structure)
@@ -109,14 +111,19 @@ class ChatRenderer:
         if self._drops_nulls:
             messages = [{key: value for key, value in message.items() if value is not None} for message in messages]
         special_tokens: dict[str, Any] = dict(self._tokenizer.special_tokens_map)
-        rendered: Any = render_jinja_template(
-            conversations=[messages],
-            tools=tools,
-            chat_template=template,
-            return_assistant_tokens_mask=_has_markers(template),
-            add_generation_prompt=prompt,
-            **special_tokens,
-        )
+        try:
+            with bounded_time():
+                # In transformers' sandbox, as everywhere: a template is a program that came with a model.
+                rendered: Any = render_jinja_template(
+                    conversations=[messages],
+                    tools=tools,
+                    chat_template=template,
+                    return_assistant_tokens_mask=_has_markers(template),
+                    add_generation_prompt=prompt,
+                    **special_tokens,
+                )
+        except MemoryError as error:
+            raise TemplateRuntimeError(f"it takes more than {MEMORY_BYTES / 2**30:g} GiB of memory") from error
         texts, spans = rendered
         return texts[0], list(spans[0]) if spans else []
 

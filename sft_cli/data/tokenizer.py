@@ -11,7 +11,8 @@ def load_tokenizer(folder: str | None, *, trust_remote_code: bool) -> PreTrained
     """Load a fast tokenizer from a local folder.
 
     Raises:
-        ModelError: there is none, or it is a slow one, which can't say which characters a token stands for.
+        ModelError: there is none, it needs code that is not trusted, or it is a slow one, which can't say which
+            characters a token stands for.
     """
     if folder is None:
         raise ModelError(

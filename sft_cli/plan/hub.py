@@ -1,25 +1,55 @@
-"""Models of the Hugging Face hub: what the local cache has, and downloads that fail fast and in plain words.
+"""Repositories of the Hugging Face hub: their names, one look-up with a deadline, downloads, and the local cache.
 
 Nothing of huggingface_hub is imported before a hub id is really looked up.
 """
 
 from __future__ import annotations
 
+import glob
+import os
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Literal
 
-from sft_cli.errors import ModelError
+from sft_cli.plan.hub_refusals import answer_to, failed_download, first_line, hub_errors
 
-LOOK_UP_TIMEOUT_SECONDS = 4
-TOKENIZER_PATTERNS = ("*.json", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt")
-WEIGHT_PATTERNS = ("*.safetensors",)
+LOOK_UP_SECONDS = 2.5
+"""For all of the first look-up: finding the address, connecting (to each of several addresses), asking."""
 
 _HUB_NAME = r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?"
 _HUB_ID = re.compile(f"{_HUB_NAME}(/{_HUB_NAME})?")
 _HUB_ID_CHARACTERS = 96
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_YES = ("1", "ON", "YES", "TRUE")
+
+
+@dataclass(frozen=True)
+class Repo:
+    """A model or a data set on the hub."""
+
+    kind: Literal["model", "dataset"]
+    id: str
+    revision: str | None
+    where: str
+    """The place in the recipe, for errors."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What the hub says of a repository at one revision."""
+
+    commit: str
+    files: tuple[str, ...]
+    """Paths in the repository."""
+
+
+class Unreachable(Exception):
+    """The hub gave no answer: no connection, no answer in time, a failing server, or asking is forbidden."""
 
 
 def is_hub_id(path: str) -> bool:
@@ -28,73 +58,143 @@ def is_hub_id(path: str) -> bool:
     return fits and ".." not in path and "--" not in path and not path.endswith(".git")
 
 
-def cached_folder(hub_id: str, revision: str | None, files: Sequence[str]) -> Path | None:
+def is_commit(revision: str | None) -> bool:
+    """Whether a revision is a full commit, which never changes."""
+    return revision is not None and _COMMIT.fullmatch(revision) is not None
+
+
+def look_up(repo: Repo) -> Listing:
+    """Asks the hub for a repository: once, without a retry, and for `LOOK_UP_SECONDS` at most.
+
+    Raises:
+        ModelError, DataError: no such repository or revision, or no access to it; by the repository's kind.
+        Unreachable: the hub can't be asked, or doesn't answer.
+    """
+    variable = offline_variable(repo.kind)
+    if variable is not None:
+        raise Unreachable(f"{variable} forbids asking the Hugging Face hub")
+    try:
+        return _within(LOOK_UP_SECONDS, lambda: _ask(repo))
+    except TimeoutError as error:
+        raise Unreachable(
+            f"the Hugging Face hub can't be reached: no answer within {LOOK_UP_SECONDS:g} seconds"
+        ) from error
+    except hub_errors() as error:
+        refusal = answer_to(error, repo.kind, repo.id, repo.revision, repo.where)
+        if refusal is not None:
+            raise refusal from error
+        raise Unreachable(f"the Hugging Face hub can't be reached: {first_line(error)}") from error
+
+
+def download(repo: Repo, files: Sequence[str]) -> Path:
+    """Downloads files of a repository into the hub cache, where it lacks them, and returns the snapshot's folder.
+
+    Comes after `look_up`, which answers within seconds where this would retry for minutes.
+
+    Raises:
+        ModelError, DataError: access is refused, or the connection breaks; by the repository's kind.
+        OSError: the disk takes no more.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    if not sys.stderr.isatty():
+        disable_progress_bars()
+    patterns = [glob.escape(file) for file in files]
+    try:
+        found = snapshot_download(repo.id, repo_type=repo.kind, revision=repo.revision, allow_patterns=patterns)
+    except hub_errors() as error:
+        raise failed_download(error, repo.kind, repo.id, repo.revision, repo.where) from error
+    return Path(found)
+
+
+def cached_folder(repo: Repo, files: Sequence[str]) -> Path | None:
     """The snapshot in the local cache that has one of `files`; None where there is none. Never asks the network."""
     from huggingface_hub import try_to_load_from_cache
 
     for file in files:
-        found = try_to_load_from_cache(hub_id, file, revision=revision)
+        found = try_to_load_from_cache(repo.id, file, revision=repo.revision, repo_type=repo.kind)
         if isinstance(found, str):
-            return Path(found).parent
+            # Of a file in a folder, `a/b.json`, the snapshot is as many levels up as its path has parts.
+            return Path(found).parents[file.count("/")]
     return None
 
 
-def download(hub_id: str, revision: str | None, patterns: Sequence[str], where: str) -> Path:
-    """Downloads the files that match `patterns` into the hub cache and returns the snapshot's folder.
+def cached_commit(repo: Repo) -> str | None:
+    """The commit that a revision stood for when the local cache last saw it; None where it never did."""
+    if is_commit(repo.revision):
+        return repo.revision
+    reference = _reference(repo)
+    return reference.read_text(encoding="utf-8").strip() if reference.is_file() else None
 
-    The first look-up is one request with a short timeout and no retry, so that a wrong id, a missing connection
-    or a closed gate answer within seconds.
+
+def note_commit(repo: Repo, commit: str) -> None:
+    """Writes into the hub cache what a revision stands for, where downloads by branch or tag write it too.
+
+    A cache that may not be written stays as it is.
+    """
+    reference = _reference(repo)
+    if cached_commit(repo) == commit or not _writable(reference):
+        return
+    reference.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = reference.with_name(f".{reference.name}.{os.getpid()}")
+    unfinished.write_text(commit, encoding="utf-8")
+    unfinished.replace(reference)
+
+
+def _reference(repo: Repo) -> Path:
+    from huggingface_hub import constants
+    from huggingface_hub.file_download import repo_folder_name
+
+    folder = Path(constants.HF_HUB_CACHE, repo_folder_name(repo_id=repo.id, repo_type=repo.kind))
+    return folder / "refs" / (repo.revision or constants.DEFAULT_REVISION)
+
+
+def _writable(path: Path) -> bool:
+    existing = next(folder for folder in path.parents if folder.exists())
+    return os.access(existing, os.W_OK)
+
+
+def offline_variable(kind: Literal["model", "dataset"]) -> str | None:
+    """The environment variable that forbids asking the hub; None where it may be asked."""
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return "TRANSFORMERS_OFFLINE" if os.environ.get("TRANSFORMERS_OFFLINE") else "HF_HUB_OFFLINE"
+    if kind == "dataset" and os.environ.get("HF_DATASETS_OFFLINE", "").upper() in _YES:
+        return "HF_DATASETS_OFFLINE"
+    return None
+
+
+def _ask(repo: Repo) -> Listing:
+    from huggingface_hub import HfApi
+
+    api = HfApi()
+    ask = api.model_info if repo.kind == "model" else api.dataset_info
+    info = ask(repo.id, revision=repo.revision, timeout=LOOK_UP_SECONDS)
+    if info.gated:
+        # A gated repository tells everyone what is in it; whether this account may have it is another question.
+        api.auth_check(repo.id, repo_type=repo.kind)
+    if info.sha is None:
+        raise ValueError("its answer names no commit")
+    return Listing(info.sha, tuple(file.rfilename for file in info.siblings or ()))
+
+
+def _within(seconds: float, ask: Callable[[], Listing]) -> Listing:
+    """Runs `ask` in a thread that nobody waits for any longer than this.
+
+    A timeout of the HTTP library counts anew for each address and phase, and none covers the search for a name.
 
     Raises:
-        ModelError: no such model or revision, no access to it, no connection, or offline by HF_HUB_OFFLINE.
+        TimeoutError: it has not returned in time. Anything that it raises.
     """
-    from huggingface_hub import HfApi, snapshot_download
+    answer: Future[Listing] = Future()
 
-    with _in_plain_words(hub_id, revision, where):
-        HfApi().model_info(hub_id, revision=revision, timeout=LOOK_UP_TIMEOUT_SECONDS)
-        return Path(snapshot_download(hub_id, revision=revision, allow_patterns=list(patterns)))
+    def run() -> None:
+        try:
+            answer.set_result(ask())
+        except BaseException as error:  # carried over to the thread that waits, which raises it
+            answer.set_exception(error)
 
-
-@contextmanager
-def _in_plain_words(hub_id: str, revision: str | None, where: str) -> Iterator[None]:
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HfHubHTTPError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
-
-    # The HTTP library below huggingface_hub is httpx up to version 1 and httpx2 from 2 on; this is its base error.
-    transport_error = cast(type[Exception], HfHubHTTPError.__bases__[0])
-    give_a_copy = "or give model.path a local folder."
-    try:
-        yield
-    except GatedRepoError as error:
-        raise ModelError(
-            f"{hub_id} is gated, and this account has no access to it",
-            where=where,
-            fix=f"Ask for access at https://huggingface.co/{hub_id}, then log in with `hf auth login`.",
-        ) from error
-    except RepositoryNotFoundError as error:
-        raise ModelError(
-            f"the Hugging Face hub has no {hub_id} that this account can see",
-            where=where,
-            fix=f"Check the spelling, log in with `hf auth login` if it is private, {give_a_copy}",
-        ) from error
-    except RevisionNotFoundError as error:
-        raise ModelError(
-            f"{hub_id} has no revision {revision}", where=where, fix="Name a branch, tag or commit in model.revision."
-        ) from error
-    except OfflineModeIsEnabled as error:
-        raise ModelError(
-            f"{hub_id} is not in the local hub cache, and HF_HUB_OFFLINE forbids downloads",
-            where=where,
-            fix=f"Unset HF_HUB_OFFLINE, download it elsewhere with `hf download {hub_id}`, {give_a_copy}",
-        ) from error
-    except (transport_error, OSError) as error:
-        raise ModelError(
-            f"{hub_id} is not in the local hub cache, and the Hugging Face hub can't be reached: {error}",
-            where=where,
-            fix=f"Check the connection, {give_a_copy}",
-        ) from error
+    threading.Thread(target=run, name="hub look-up", daemon=True).start()
+    return answer.result(timeout=seconds)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from sft_cli.errors import ModelError
-from sft_cli.plan import hub, local_model, shapes
+from sft_cli.plan import hub, local_model, remote_code, shapes
 from sft_cli.plan.config_facts import facts_from_config
+from sft_cli.plan.generic_probe import probe_model
+from sft_cli.plan.hub_files import description_files, require_safetensors, weight_files
+from sft_cli.plan.hub_refusals import not_at_hand
+from sft_cli.plan.model_types import GENERIC
 from sft_cli.plan.plan import ModelFacts
 from sft_cli.recipe.places import Places
 from sft_cli.recipe.schema import ModelSection
@@ -25,11 +31,13 @@ def find_model(model: ModelSection, places: Places | None = None, *, download: b
     Args:
         model: the recipe's section; a local path is absolute.
         places: where the recipe's keys stand, for errors.
-        download: fetch config, tokenizer and weights of a hub model that the cache lacks. Without it the network
-            is not touched, and a hub model whose shape ships is planned from that.
+        download: fetch config and tokenizer of a hub model that the cache lacks; the weights wait for
+            `fetch_weights`. Without it the network is not touched, and a hub model whose shape ships is planned
+            from that.
 
     Raises:
-        ModelError: not found, no access, an unsupported architecture, or weights missing.
+        ModelError: not found, no access, an unsupported architecture, weights missing or pickled, or code that the
+            recipe doesn't trust.
     """
     where = places.of("model.path") if places else "model.path"
     if model.path.startswith(shapes.PREFIX):
@@ -39,7 +47,8 @@ def find_model(model: ModelSection, places: Places | None = None, *, download: b
     if folder.suffix == ".json" and folder.is_file():
         return _config_facts(folder, model.weights, where)
     if folder.is_absolute() or folder.is_dir():
-        return _local_facts(folder.absolute(), model.weights, where)
+        _require_trust(folder.absolute(), local_model.CONFIG, model, where)
+        return _local_facts(folder.absolute(), model, where)
     if hub.is_hub_id(model.path):
         return _hub_facts(model, where, download)
     raise ModelError(
@@ -49,37 +58,72 @@ def find_model(model: ModelSection, places: Places | None = None, *, download: b
     )
 
 
+def fetch_weights(
+    model: ModelSection, facts: ModelFacts, places: Places | None = None, *, progress: bool = False
+) -> None:
+    """Downloads the weights of a hub model that the cache lacks: the last thing before a run, as it takes longest.
+
+    Args:
+        facts: what `find_model` found.
+        places: where the recipe's keys stand, for errors.
+        progress: say on stderr that a download begins.
+
+    Raises:
+        ModelError: access is refused, the connection breaks, or the download is not all that its index names.
+        OSError: the disk takes no more.
+    """
+    if facts.weights == "random" or facts.folder is None or Path(model.path).is_absolute():
+        return
+    folder, where = Path(facts.folder), places.of("model.path") if places else "model.path"
+    missing = weight_files(folder)
+    if missing and hub.is_hub_id(model.path):
+        if progress:
+            print(f"downloading the weights of {model.path}", file=sys.stderr, flush=True)
+        hub.download(hub.Repo("model", model.path, model.revision, where), missing)
+        local_model.require_weights(folder, where)
+        if facts.family == GENERIC:  # so far only its config has been seen
+            code_folder = None if facts.code_folder is None else Path(facts.code_folder)
+            probe_model(facts.config, code_folder=code_folder, weights_folder=folder, where=where)
+
+
 def find_tokenizer(model: ModelSection, places: Places | None = None, *, download: bool = False) -> str | None:
     """The local folder with the tokenizer of `model.tokenizer`, or of `model.path` where that is null.
 
     None only without `download`: a hub tokenizer that isn't in the cache, or a builtin model that has none.
 
     Raises:
-        ModelError: a folder that isn't there or has no tokenizer; with `download`, anything not found.
+        ModelError: a folder that isn't there or has no tokenizer, or code that the recipe doesn't trust; with
+            `download`, anything not found.
     """
     key = "model.path" if model.tokenizer is None else "model.tokenizer"
     where = places.of(key) if places else key
     path = model.tokenizer or model.path
     if path.startswith(shapes.PREFIX):
         return _builtin_tokenizer(path, where, download)
-    folder = Path(path)
-    if folder.is_absolute() or folder.is_dir():
-        if not local_model.has_tokenizer(folder):
-            what = "has no tokenizer" if folder.is_dir() else "is not there"
-            raise ModelError(f"{folder} {what}", where=where, fix=NAME_A_TOKENIZER)
-        return str(folder.absolute())
-    if not hub.is_hub_id(path):
-        raise ModelError(
-            f"{path} is neither a hub id nor a folder: {folder.absolute()} is not there",
-            where=where,
-            fix=NAME_A_TOKENIZER,
-        )
-    # A tokenizer of its own has its own history: model.revision is the model's.
-    revision = model.revision if model.tokenizer is None else None
-    cached = hub.cached_folder(path, revision, local_model.TOKENIZER_FILES)
-    if cached is None and download:
-        cached = hub.download(path, revision, hub.TOKENIZER_PATTERNS, where)
-    return str(cached) if cached else None
+    folder: Path | None = Path(path).absolute()
+    if not Path(path).is_absolute() and not Path(path).is_dir():
+        if not hub.is_hub_id(path):
+            raise ModelError(
+                f"{path} is neither a hub id nor a folder: {folder} is not there", where=where, fix=NAME_A_TOKENIZER
+            )
+        # A tokenizer of its own has its own history: model.revision is the model's.
+        repo = hub.Repo("model", path, model.revision if model.tokenizer is None else None, where)
+        folder = _hub_tokenizer(repo, trusted=model.trust_remote_code, download=download)
+    if folder is None:
+        return None
+    if not local_model.has_tokenizer(folder):
+        what = "has no tokenizer" if folder.is_dir() else "is not there"
+        raise ModelError(f"{folder} {what}", where=where, fix=NAME_A_TOKENIZER)
+    _require_trust(folder, remote_code.TOKENIZER_CONFIG, model, where)
+    return str(folder)
+
+
+def _require_trust(folder: Path, file: str, model: ModelSection, where: str) -> None:
+    remote_code.require_trust(folder, file, trusted=model.trust_remote_code, where=where)
+
+
+def _trusted(folder: Path, model: ModelSection) -> Path | None:
+    return folder if model.trust_remote_code else None
 
 
 def _builtin_config(path: str, where: str) -> dict[str, Any]:
@@ -91,10 +135,11 @@ def _builtin_config(path: str, where: str) -> dict[str, Any]:
     return shapes.read_shape(name)
 
 
-def _local_facts(folder: Path, weights: Literal["pretrained", "random"], where: str) -> ModelFacts:
+def _local_facts(folder: Path, model: ModelSection, where: str) -> ModelFacts:
     config = local_model.read_config(folder, where)
-    facts = facts_from_config(config, folder, weights, f"read from {folder / local_model.CONFIG}", where)
-    if weights == "pretrained":
+    because = f"read from {folder / local_model.CONFIG}"
+    facts = facts_from_config(config, folder, model.weights, because, where, _trusted(folder, model))
+    if model.weights == "pretrained":
         local_model.require_weights(folder, where)
     return facts
 
@@ -111,15 +156,21 @@ def _config_facts(path: Path, weights: Literal["pretrained", "random"], where: s
 
 def _hub_facts(model: ModelSection, where: str, download: bool) -> ModelFacts:
     """From the cache; from the shipped shape where that is enough; else from a download."""
-    cached = hub.cached_folder(model.path, model.revision, [local_model.CONFIG])
+    repo = hub.Repo("model", model.path, model.revision, where)
+    cached = _cached(repo, [local_model.CONFIG], trusted=model.trust_remote_code)
+    if cached is not None:
+        _require_trust(cached, local_model.CONFIG, model, where)
     if cached is not None and (model.weights == "random" or local_model.has_weights(cached)):
         config = local_model.read_config(cached, where)
-        return facts_from_config(config, cached, model.weights, "in the local hub cache", where)
+        return facts_from_config(
+            config, cached, model.weights, "in the local hub cache", where, _trusted(cached, model)
+        )
     shape = shapes.SHAPE_OF_HUB_ID.get(model.path)
     if not download or (model.weights == "random" and shape is not None):
         if cached is not None:
             config = local_model.read_config(cached, where)
-            return facts_from_config(config, None, model.weights, "config.json in the local hub cache, weights not yet", where)
+            because = "config.json in the local hub cache, weights not yet"
+            return facts_from_config(config, None, model.weights, because, where, _trusted(cached, model))
         if shape is not None:
             because = f"the shape that ships as {shapes.PREFIX}{shape}; nothing of it is in the local hub cache"
             return facts_from_config(shapes.read_shape(shape), None, model.weights, because, where)
@@ -129,23 +180,58 @@ def _hub_facts(model: ModelSection, where: str, download: bool) -> ModelFacts:
             where=where,
             fix=_suggestion(model.path) or f"Download it with `hf download {model.path}`, or give a local folder.",
         )
-    return _downloaded_facts(model, where)
+    return _downloaded_facts(repo, model)
 
 
-def _downloaded_facts(model: ModelSection, where: str) -> ModelFacts:
+def _downloaded_facts(repo: hub.Repo, model: ModelSection) -> ModelFacts:
+    """Config and tokenizer alone: an unsupported model is refused before gigabytes of it arrive."""
     try:
-        # Config and tokenizer first: an unsupported model is refused before gigabytes of it arrive.
-        folder = hub.download(model.path, model.revision, hub.TOKENIZER_PATTERNS, where)
+        folder = _download_description(
+            repo, trusted=model.trust_remote_code, needs_weights=model.weights == "pretrained"
+        )
     except ModelError as error:
         suggestion = _suggestion(model.path)
         if suggestion is None:
             raise
         raise ModelError(error.what, where=error.where, fix=f"{suggestion} {error.fix}") from error
-    facts = facts_from_config(local_model.read_config(folder, where), folder, model.weights, "from the Hugging Face hub", where)
-    if model.weights == "pretrained":
-        hub.download(model.path, model.revision, hub.WEIGHT_PATTERNS, where)
-        local_model.require_weights(folder, where)
-    return facts
+    _require_trust(folder, local_model.CONFIG, model, repo.where)
+    config = local_model.read_config(folder, repo.where)
+    because = "from the Hugging Face hub"
+    return facts_from_config(config, folder, model.weights, because, repo.where, _trusted(folder, model))
+
+
+def _download_description(repo: hub.Repo, *, trusted: bool, needs_weights: bool) -> Path:
+    listing = _listing(repo)
+    if needs_weights:
+        require_safetensors(repo, listing)
+    folder = hub.download(repo, description_files(listing, code=trusted))
+    if trusted:
+        for other in remote_code.code_repos(folder):
+            repo_of_code = hub.Repo("model", other, None, repo.where)
+            hub.download(repo_of_code, description_files(_listing(repo_of_code), code=True))
+    return folder
+
+
+def _listing(repo: hub.Repo) -> hub.Listing:
+    try:
+        return hub.look_up(repo)
+    except hub.Unreachable as reason:
+        raise not_at_hand(reason, repo.kind, repo.id, repo.where) from reason
+
+
+def _hub_tokenizer(repo: hub.Repo, *, trusted: bool, download: bool) -> Path | None:
+    cached = _cached(repo, local_model.TOKENIZER_FILES, trusted=trusted)
+    if cached is not None or not download:
+        return cached
+    return _download_description(repo, trusted=trusted, needs_weights=False)
+
+
+def _cached(repo: hub.Repo, files: Sequence[str], *, trusted: bool) -> Path | None:
+    """The cached snapshot; None where it lacks the code that is to run."""
+    folder = hub.cached_folder(repo, files)
+    if folder is None or not trusted or all((folder / file).is_file() for file in remote_code.code_files(folder)):
+        return folder
+    return None
 
 
 def _builtin_tokenizer(path: str, where: str, required: bool) -> str | None:

@@ -44,7 +44,6 @@ KERNELS: tuple[Unbuilt, ...] = (
 
 KEYS: tuple[Unbuilt, ...] = (
     Unbuilt("model.master_dtype", _only("float32"), "Write `float32`."),
-    Unbuilt("model.trust_remote_code", _only(False), "Use a model whose code is in transformers."),
     Unbuilt("data.train.*.format", _only("auto", "messages", "sharegpt"), "Convert the rows to `messages`."),
     Unbuilt("data.eval.*.format", _only("auto", "messages", "sharegpt"), "Convert the rows to `messages`."),
     Unbuilt("data.streaming", _only(False), "Write `false`: rows are tokenised once and kept on disk."),

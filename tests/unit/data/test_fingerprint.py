@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -69,6 +70,12 @@ def test_the_tokenizer_and_the_template_count(make_plan, tmp_path: Path) -> None
 )
 def test_settings_that_change_tokens_count(make_plan, data: dict[str, object]) -> None:
     assert facts(make_plan(data=data)) != facts(make_plan())
+
+
+def test_the_commit_of_a_hub_data_set_counts(make_plan) -> None:
+    sources = [{"path": "owner/name", "revision": revision} for revision in (None, "a" * 40, "b" * 40)]
+    seen = [json.dumps(facts(make_plan(data={"train": source}))) for source in sources]
+    assert len(set(seen)) == 3
 
 
 def test_settings_that_change_no_token_do_not_count(make_plan) -> None:

@@ -2,12 +2,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import datasets
 import pytest
-from datasets.exceptions import DatasetNotFoundError
 
 from sft_cli.data.builtin_chat import generate
-from sft_cli.data.sources import local_files, read_source
+from sft_cli.data.sources import local_files, open_source
 from sft_cli.errors import DataError
 from sft_cli.recipe.schema import SourceSection
 
@@ -15,7 +13,7 @@ from sft_cli.recipe.schema import SourceSection
 def test_a_folder_is_read_file_after_file(tmp_path: Path) -> None:
     (tmp_path / "b.jsonl").write_text('{"n": 2}\n{"n": 3}\n')
     (tmp_path / "a.json").write_text('[{"n": 1}]')
-    rows = list(read_source(SourceSection(path=str(tmp_path))))
+    rows = list(open_source(SourceSection(path=str(tmp_path)))())
     assert [row.value["n"] for row in rows] == [1, 2, 3]
     assert [row.share_read for row in rows] == [0.5, 0.5 + 9 / 36, 1.0] or rows[-1].share_read == 1.0
     assert rows[1].place == f"{tmp_path}/b.jsonl:1"
@@ -23,7 +21,7 @@ def test_a_folder_is_read_file_after_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("split", [None, "train", "heldout"])
 def test_builtin_chat(split: str | None) -> None:
-    rows = list(read_source(SourceSection(path="builtin:chat", split=split)))
+    rows = list(open_source(SourceSection(path="builtin:chat", split=split))())
     assert [row.value for row in rows] == generate("heldout" if split == "heldout" else "train")
     assert rows[0].place == f"builtin:chat[{split or 'train'}]:1"
 
@@ -41,7 +39,7 @@ def test_builtin_chat(split: str | None) -> None:
 )
 def test_what_is_not_there(source: SourceSection, what: str) -> None:
     with pytest.raises(DataError, match=what) as caught:
-        list(read_source(source))
+        list(open_source(source)())
     assert caught.value.where == source.path
 
 
@@ -50,43 +48,3 @@ def test_hub_keys_on_a_local_file_are_not_ignored(tmp_path: Path, key: str) -> N
     (tmp_path / "a.jsonl").write_text("{}\n")
     with pytest.raises(DataError, match=f"`{key}: test_sft` is set"):
         local_files(SourceSection(path=str(tmp_path / "a.jsonl"), **{key: "test_sft"}))
-
-
-def test_hub_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def load_dataset(*args: object, **kwargs: object) -> datasets.Dataset:
-        asked.append((args, kwargs))
-        return datasets.Dataset.from_list(
-            [{"messages": [{"role": "user", "content": "a"}]}, {"messages": [{"role": "b"}]}]
-        )
-
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    rows = list(read_source(SourceSection(path="owner/name", subset="small", split="train_sft")))
-    assert asked == [(("owner/name", "small"), {"split": "train_sft"})]
-    assert rows[0].value == {"messages": [{"role": "user", "content": "a"}]}
-    assert rows[1].value == {"messages": [{"role": "b", "content": None}]}
-    assert rows[1].place == "owner/name[train_sft]:2"
-
-
-@pytest.mark.parametrize(
-    ("error", "what"),
-    [
-        (
-            DatasetNotFoundError("Dataset 'owner/name' doesn't exist on the Hub"),
-            "no such data set on the hub, or it is gated",
-        ),
-        (ConnectionError("Couldn't reach 'owner/name' on the Hub (OfflineModeIsEnabled)\nmore"), "can't be fetched"),
-        (ValueError("Unknown split \"train_sft\". Should be one of ['train']."), "no such subset or split"),
-    ],
-)
-def test_hub_errors_in_plain_words(monkeypatch: pytest.MonkeyPatch, error: Exception, what: str) -> None:
-    def load_dataset(*args: object, **kwargs: object) -> None:
-        raise error
-
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    with pytest.raises(DataError, match=what) as caught:
-        list(read_source(SourceSection(path="owner/name", split="train_sft")))
-    assert "\n" not in caught.value.what
-    assert caught.value.where.startswith("owner/name")
-    assert caught.value.fix

@@ -105,6 +105,18 @@ def test_the_tokenizer_and_the_template_that_was_trained_with(tmp_path: Path, to
     assert not (target / "notes.txt").exists()
 
 
+@pytest.mark.parametrize("has_code", [True, False])
+def test_code_that_the_tokenizer_names_goes_along(tmp_path: Path, tokenizer_folder: Path, has_code: bool) -> None:
+    (tokenizer_folder / "tokenization_own.py").write_text("x = 1")
+    (tokenizer_folder / "deeper").mkdir()
+    (tokenizer_folder / "deeper" / "other.py").write_text("x = 2")
+    auto_map = {"auto_map": {"AutoTokenizer": [None, "tokenization_own.Own"]}} if has_code else {}
+    (tokenizer_folder / "tokenizer_config.json").write_text(json.dumps(auto_map))
+    target = tmp_path / "export"
+    save(target, make_model("llama"), tokenizer_folder)
+    assert [file.name for file in target.rglob("*.py")] == (["tokenization_own.py"] if has_code else [])
+
+
 def test_an_older_export_is_replaced_whole(tmp_path: Path, tokenizer_folder: Path) -> None:
     target = tmp_path / "export"
     target.mkdir()
