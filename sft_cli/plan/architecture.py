@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sft_cli.errors import ModelError
-from sft_cli.plan.config_reader import ConfigReader
+from sft_cli.plan.config_reader import TAKE_AGAIN, ConfigReader
 from sft_cli.plan.model_types import MODEL_TYPES, refuse_changing_rotation, refuse_unsupported, text_config
 from sft_cli.plan.shapes import expand_interval
 
@@ -115,7 +115,8 @@ def read_architecture(config: Mapping[str, Any], where: str | None = None) -> Ar
 
     Raises:
         ModelError: a `model_type` without a family, a quantised model, a key missing or of a wrong type, soft-capped
-            logits, attention in both directions, rotary frequencies that change with the length.
+            logits, attention in both directions, another activation in the convolution, rotary frequencies that
+            change with the length.
     """
     refuse_unsupported(config, where)
     config = text_config(config)
@@ -135,6 +136,12 @@ def read_architecture(config: Mapping[str, Any], where: str | None = None) -> Ar
     hybrid = family in ("qwen3_5", "qwen3_5_moe", "qwen3_next")
     if family == "gemma3":
         _refuse_gemma3_variants(read)
+    if hybrid and (activation := config.get("hidden_act") or "silu") not in ("silu", "swish"):
+        raise ModelError(
+            f"hidden_act is {activation}; the convolution of Gated DeltaNet layers is built with SiLU only",
+            where=where,
+            fix=TAKE_AGAIN,
+        )
     linear = _linear_layers(read, layers) if hybrid else (False,) * layers
     sparse = _sparse_layers(read, layers, family)
     attention_bias = family not in ("mistral", "qwen2") and read.flag("attention_bias")

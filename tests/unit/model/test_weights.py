@@ -12,7 +12,9 @@ from torch.distributed.tensor import DTensor
 
 from sft_cli.errors import ModelError
 from sft_cli.model.build import build_skeleton
+from sft_cli.model.families import FAMILIES
 from sft_cli.model.safetensors_folder import SafetensorsFolder
+from sft_cli.model.tensor_names import TensorNames
 from sft_cli.model.weights import drawn_tensors, load_weights
 
 
@@ -34,6 +36,20 @@ def test_drawing_follows_the_rule_of_the_architecture() -> None:
     assert weights["lm_head.weight"].std().item() == pytest.approx(0.2, rel=0.05)
     decay = weights["model.layers.0.linear_attn.A_log"].exp()
     assert 0 < decay.min() <= decay.max() <= 16
+
+
+def test_a_rule_that_stands_with_the_parent_is_found() -> None:
+    """Of Qwen3-Next's router, in 5.24: its own module's rule leaves it as it was, uninitialised memory."""
+    weights = weights_of("qwen3_next")
+    for name in ("mlp.gate.weight", "mlp.experts.gate_up_proj", "mlp.experts.down_proj"):
+        assert weights[f"model.layers.0.{name}"].std().item() == pytest.approx(0.2, rel=0.1)
+
+
+def test_a_tensor_without_a_rule_is_an_error_and_not_what_memory_held() -> None:
+    skeleton = build_skeleton(CONFIGS["llama"])
+    skeleton.model.layers[0].mlp.extra = torch.nn.Parameter(torch.empty(3, device="meta"))
+    with pytest.raises(ModelError, match=r"no rule to draw the weights of model\.layers\.0\.mlp"):
+        dict(drawn_tensors(skeleton, seed=0))
 
 
 def test_seed_and_name_decide_what_is_drawn() -> None:
@@ -65,8 +81,20 @@ def test_a_tied_weight_stays_one_parameter() -> None:
 
 def save_source(folder: Path, family: str) -> dict[str, torch.Tensor]:
     weights = {name: tensor.clone() for name, tensor in weights_of(family, seed=9).items()}
-    save_file(weights, folder / "model.safetensors")
+    names = TensorNames(FAMILIES[family], None)
+    written = {part: tensor for name in weights for part, tensor in names.locate(name).split(weights[name])}
+    save_file(written, folder / "model.safetensors")
     return weights
+
+
+def test_the_parts_of_experts_are_those_of_the_published_checkpoints(tmp_path: Path) -> None:
+    whole = save_source(tmp_path, "qwen3_next")["model.layers.2.mlp.experts.gate_up_proj"]
+    source = SafetensorsFolder(tmp_path)
+    prefix = "model.layers.2.mlp.experts.5."
+    assert torch.equal(source.rows(f"{prefix}gate_proj.weight", slice(None)), whole[5, :24])
+    assert torch.equal(source.rows(f"{prefix}up_proj.weight", slice(None)), whole[5, 24:])
+    location = TensorNames(FAMILIES["qwen3_next"], source).locate("model.layers.2.mlp.experts.gate_up_proj")
+    assert torch.equal(location.read(source, slice(4, 6), whole.shape), whole[4:6])
 
 
 def test_loading_reads_every_tensor(tmp_path: Path) -> None:
@@ -93,12 +121,19 @@ def test_a_tensor_of_another_shape_is_named(tmp_path: Path) -> None:
         load_weights(make_model("llama"), SafetensorsFolder(tmp_path))
 
 
-def drawn_and_loaded(mesh: DeviceMesh, folder: str) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """On three ranks no dimension of the model divides evenly."""
-    model = make_model("qwen3_5", mesh=mesh)
-    drawn = gathered(model)
-    load_weights(model, SafetensorsFolder(Path(folder)))
-    return drawn, gathered(model)
+Tensors = dict[str, torch.Tensor]
+SHARDED = ("qwen3_5", "qwen3_next")
+
+
+def drawn_and_loaded(mesh: DeviceMesh, folder: str) -> dict[str, tuple[Tensors, Tensors]]:
+    """Per family. On three ranks no dimension of the model divides evenly."""
+    found = {}
+    for family in SHARDED:
+        model = make_model(family, mesh=mesh)
+        drawn = gathered(model)
+        load_weights(model, SafetensorsFolder(Path(folder, family)))
+        found[family] = drawn, gathered(model)
+    return found
 
 
 def gathered(model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -109,8 +144,13 @@ def gathered(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def test_shards_are_the_rows_of_the_whole(tmp_path: Path) -> None:
-    source = save_source(tmp_path, "qwen3_5")
-    expected = weights_of("qwen3_5")
-    for drawn, loaded in on_ranks(3, drawn_and_loaded, str(tmp_path)):
-        assert all(torch.equal(drawn[name], expected[name]) for name in expected)
-        assert all(torch.equal(loaded[name], source[name]) for name in expected)
+    """Of Qwen3-Next from one tensor an expert: six experts, two a rank."""
+    sources = {}
+    for family in SHARDED:
+        (tmp_path / family).mkdir()
+        sources[family] = save_source(tmp_path / family, family)
+    expected = {family: weights_of(family) for family in SHARDED}
+    for found in on_ranks(3, drawn_and_loaded, str(tmp_path)):
+        for family, (drawn, loaded) in found.items():
+            assert all(torch.equal(drawn[name], expected[family][name]) for name in expected[family])
+            assert all(torch.equal(loaded[name], sources[family][name]) for name in expected[family])

@@ -61,7 +61,9 @@ def saved_bytes_per_token(config: dict[str, Any], layer: int, dtype: torch.dtype
     hidden = torch.randn(1, TOKENS, config["hidden_size"], dtype=dtype, requires_grad=True)
     positions = torch.arange(TOKENS)[None]
     kind = ("full_attention",) if config["model_type"] == "gemma3_text" else ()
-    rotary = model.model.rotary_emb(hidden, positions, *kind)
+    # Qwen3.5 has three position ids a token, all the same for text.
+    grid = positions.expand(3, 1, -1) if config["model_type"] == "qwen3_5_text" else positions
+    rotary = model.model.rotary_emb(hidden, grid, *kind)
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
         out = model.model.layers[layer](hidden, position_embeddings=rotary, attention_mask=None, position_ids=positions)
     assert out.requires_grad

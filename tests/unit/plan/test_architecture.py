@@ -76,6 +76,7 @@ def test_a_vision_language_config_is_read_as_its_text_model() -> None:
         ({**LLAMA, "tie_word_embeddings": "yes"}, "tie_word_embeddings"),
         ({**HYBRID, "layer_types": ["full_attention"]}, "1 entries for 4 layers"),
         ({**HYBRID, "layer_types": ["mamba"] * 4}, "mamba"),
+        ({**HYBRID, "hidden_act": "gelu"}, "hidden_act is gelu"),
         ({**GEMMA3, "final_logit_softcapping": 30.0}, "caps its logits"),
         ({**GEMMA3, "attn_logit_softcapping": 50.0}, "caps its attention scores"),
         ({**GEMMA3, "use_bidirectional_attention": True}, "both directions"),
