@@ -132,7 +132,7 @@ def _builder(source: SourceSection, repo: hub.Repo, commit: str) -> datasets.Dat
 def _require_split(builder: datasets.DatasetBuilder, source: SourceSection, split: str) -> None:
     """Before rows are downloaded: the library would look at the split's name after that."""
     known = [str(name) for name in builder.info.splits or builder.config.data_files or ()]
-    missing = [name for name in _SPLIT_NAMES.findall(split) if name not in known]
+    missing = [name for name in _SPLIT_NAMES.findall(split) if name not in (*known, "all")]
     if known and missing:
         subset = f" in subset {source.subset}" if source.subset is not None else ""
         raise DataError(

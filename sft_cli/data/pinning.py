@@ -9,6 +9,7 @@ import sys
 
 from sft_cli.data.hub_copies import prepared_commits
 from sft_cli.data.sources import is_hub
+from sft_cli.errors import DataError
 from sft_cli.plan import hub
 from sft_cli.plan.hub_refusals import not_at_hand
 from sft_cli.plan.plan import Choice, Plan
@@ -87,6 +88,11 @@ class _Pins:
                 commit = hub.look_up(repo).commit
             except hub.Unreachable as reason:
                 self._silence = reason
+            except DataError as refusal:
+                if _cached(repo, subset) is None:
+                    raise
+                fix = f"{refusal.fix} Or HF_DATASETS_OFFLINE=1 reads the copy in the local cache."
+                raise DataError(refusal.what, where=refusal.where, fix=fix) from refusal
             else:
                 return commit, f"what {repo.revision or 'main'} of {repo.id} is on the hub now"
         cached = _cached(repo, subset)

@@ -20,9 +20,11 @@ def load_tokenizer(folder: str | None, *, trust_remote_code: bool) -> PreTrained
         )
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # files that don't fit raise anything, and so does code of the tokenizer's own
         raise ModelError(
-            f"the tokenizer can't be loaded: {error}", where=f"model.tokenizer ({folder})", fix="Check the folder."
+            f"the tokenizer can't be loaded: {str(error) or type(error).__name__}",
+            where=f"model.tokenizer ({folder})",
+            fix="Check the folder.",
         ) from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise ModelError(

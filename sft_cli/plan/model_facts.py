@@ -79,7 +79,9 @@ def fetch_weights(
     if missing and hub.is_hub_id(model.path):
         if progress:
             print(f"downloading the weights of {model.path}", file=sys.stderr, flush=True)
-        hub.download(hub.Repo("model", model.path, model.revision, where), missing)
+        # The snapshot's folder is named by its commit: a branch may have moved on since the config came.
+        revision = folder.name if hub.is_commit(folder.name) else model.revision
+        hub.download(hub.Repo("model", model.path, revision, where), missing)
         local_model.require_weights(folder, where)
         if facts.family == GENERIC:  # so far only its config has been seen
             code_folder = None if facts.code_folder is None else Path(facts.code_folder)

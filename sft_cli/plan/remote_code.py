@@ -51,7 +51,7 @@ def require_trust(folder: Path, file: str, *, trusted: bool, where: str) -> None
         f"this {thing} runs only with Python code that comes with it ({references[0]}), which transformers does not "
         "have, and model.trust_remote_code is false",
         where=where,
-        fix=f"Read the code in {folder} or its repository, and write `trust_remote_code: true` under `model` if you "
+        fix=f"Read the code in {_place_of_code(folder)}, and write `trust_remote_code: true` under `model` if you "
         "trust it; or use a model whose code is in transformers.",
     )
 
@@ -73,6 +73,10 @@ def _modules(folder: Path) -> set[tuple[str | None, str]]:
             owner, dashes, name = reference.rpartition("--")
             modules.add((owner if dashes else None, name.rsplit(".", 1)[0].replace(".", "/")))
     return modules
+
+
+def _place_of_code(folder: Path) -> str:
+    return str(folder) if any(folder.glob("*.py")) else "its repository"
 
 
 def _needs_code(folder: Path, file: str) -> bool:

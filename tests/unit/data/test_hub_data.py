@@ -84,6 +84,7 @@ def test_subsets_and_splits(chats: FakeRepo, the_hub: FakeHub) -> None:
     assert questions() == ["one", "two", "three"]
     assert questions(split="test") == ["four"]
     assert questions(split="train[1:]+test") == ["two", "three", "four"]
+    assert questions(split="all") == ["one", "two", "three", "four"]
     assert questions(subset="small") == ["five", "six"]
     (row, *_) = open_source(SourceSection(path="owner/Some-Chats", split="test"))()
     assert row.place == "owner/Some-Chats[test]:1"
@@ -194,6 +195,15 @@ def test_without_the_hub_the_copy_counts(
     assert len(prepared(make_plan(data={"train": chats.id, "supervise": "all"}))[1].train) == 3
     with pytest.raises(DataError, match="owner/Some-Chats is not in the local cache, and "):
         pin_sources(make_plan(data={"train": {"path": chats.id, "revision": "v2"}}), progress=False)
+
+
+def test_what_was_taken_away_is_still_in_the_cache(make_plan: Callable[..., Plan], chats: FakeRepo) -> None:
+    plan = make_plan(data={"train": chats.id})
+    prepared(plan)
+    chats.private = True
+    with pytest.raises(DataError, match="no data set owner/Some-Chats that this account can see") as caught:
+        prepared(plan)
+    assert "HF_DATASETS_OFFLINE=1 reads the copy in the local cache" in str(caught.value.fix)
 
 
 def test_tokens_alone_are_enough_without_the_hub(

@@ -77,6 +77,14 @@ def test_the_revision_counts(the_hub: FakeHub) -> None:
         find_model(section(revision="v9"), download=True)
 
 
+def test_weights_are_those_of_the_config_also_where_the_branch_has_moved_on(the_hub: FakeHub) -> None:
+    model = the_hub.model("owner/model", {"config.json": CONFIG, "model.safetensors": "old"})
+    facts = find_model(section(), download=True)
+    model.commit({"config.json": CONFIG, "model.safetensors": "new"})
+    fetch_weights(section(), facts)
+    assert Path(str(facts.folder), "model.safetensors").read_text() == "old"
+
+
 def test_a_tokenizer_of_its_own_comes_from_its_own_main_branch(the_hub: FakeHub) -> None:
     the_hub.model("owner/words", {**TOKENIZER, "model.safetensors": "large"})
     folder = find_tokenizer(section(tokenizer="owner/words", revision="v2"), download=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from support.fake_hub import FakeHub, fake_hub, point_at
 
 from sft_cli.data.tokenizer import load_tokenizer
 from sft_cli.errors import ModelError
+from sft_cli.plan import remote_code
 from sft_cli.plan.model_facts import find_model, find_tokenizer
 from sft_cli.plan.remote_code import code_files, code_repos, require_trust
 from sft_cli.plan.shapes import read_shape
@@ -24,6 +27,19 @@ TOKENIZER_CODE = (
     "from pathlib import Path\nfrom transformers import PreTrainedTokenizerFast\n"
     "class OwnTokenizer(PreTrainedTokenizerFast):\n    ran_its_own_code = True\n"
 )
+
+
+@pytest.fixture
+def asked_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """transformers is asked in this process, which has imported it; a child takes seconds to."""
+
+    def run(command: list[str], **keys: Any) -> subprocess.CompletedProcess[str]:
+        assert keys["stdin"] == subprocess.DEVNULL
+        monkeypatch.setattr(sys, "argv", command[2:])
+        exec(command[2], {})
+        return subprocess.CompletedProcess(command, 0, capsys.readouterr().out, "")
+
+    monkeypatch.setattr(remote_code.subprocess, "run", run)
 
 
 def own_tokenizer(folder: Path, auto_map: Any, **changes: Any) -> Path:
@@ -65,6 +81,7 @@ def test_with_trust_it_loads(tokenizer: Path) -> None:
     assert loaded.is_fast
 
 
+@pytest.mark.usefixtures("asked_here")
 def test_a_config_whose_code_transformers_does_not_have(tmp_path: Path) -> None:
     config = {"model_type": "own", "auto_map": {"AutoConfig": "configuration_own.OwnConfig"}}
     (tmp_path / "config.json").write_text(json.dumps(config))
@@ -76,6 +93,7 @@ def test_a_config_whose_code_transformers_does_not_have(tmp_path: Path) -> None:
     require_trust(tmp_path, "config.json", trusted=True, where="x")
 
 
+@pytest.mark.usefixtures("asked_here")
 def test_a_config_that_transformers_can_do_without_its_code(tmp_path: Path) -> None:
     auto_map = {"auto_map": {"AutoModelForCausalLM": "modeling_own.Own"}}
     (tmp_path / "modeling_own.py").write_text(HARMFUL)
