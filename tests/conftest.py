@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from support.sftune import CACHE_VARIABLE
 
 pytest_plugins = ["support.no_network"]
 
@@ -17,6 +20,12 @@ settings.load_profile("repeatable")
 
 # Before torch starts: tests run side by side, and threads that fight for two cores are slower than none.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if CACHE_VARIABLE not in os.environ:  # pytest-xdist's workers have it from the process that started them
+        os.environ[CACHE_VARIABLE] = tempfile.mkdtemp(prefix="sftune-tests-")
+        config.add_cleanup(lambda: shutil.rmtree(os.environ.pop(CACHE_VARIABLE)))
 
 
 @pytest.fixture

@@ -6,15 +6,16 @@ import sys
 from pathlib import Path
 
 from sft_cli.errors import SftError
-from sft_cli.launch.supervise import run_workers
+from sft_cli.launch import supervise
 from sft_cli.plan.plan import World
 
 
 def main() -> int:
     logs, ranks = Path(sys.argv[1]), int(sys.argv[2])
+    supervise._AFTER_FAILURE_SECONDS = 1.0  # these workers need no longer
     world = World(ranks=ranks, device="cpu")
     try:
-        return run_workers(logs / "plan.json", world, logs, module="launched_worker")
+        return supervise.run_workers(logs / "plan.json", world, logs, module="launched_worker")
     except SftError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return error.exit_code

@@ -16,7 +16,7 @@ from support.sftune import command, read_metrics, sftune, tiny, training_steps
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_sigterm_saves_and_exits_143(tmp_path: Path) -> None:
-    options = tiny(tmp_path, **{"train.max_steps": "300", "evaluate.at_start": "false", "launch.gpus": "2"})
+    options = tiny(tmp_path, **{"train.max_steps": "300", "launch.gpus": "2"})
     process = subprocess.Popen(command("train", *options), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     metrics = tmp_path / "run" / "metrics.jsonl"
     deadline = time.monotonic() + 120
@@ -50,8 +50,7 @@ def test_inside_torchrun_it_joins(tmp_path: Path) -> None:
 
 
 def test_a_loss_that_is_no_number_ends_with_7(tmp_path: Path) -> None:
-    changes = {"optimizer.learning_rate": "1e30", "launch.gpus": "2", "evaluate.at_start": "false"}
-    ended = sftune("train", *tiny(tmp_path, **changes), cwd=tmp_path)
+    ended = sftune("train", *tiny(tmp_path, **{"optimizer.learning_rate": "1e30"}), cwd=tmp_path)
     assert ended.code == 7
     assert ended.err.count("error:") == 1
     assert "at step" in ended.err

@@ -13,6 +13,8 @@ from support.command_line import Ended
 
 SHARED = Path(__file__).parents[3] / "shared"
 """Real data and tokenizers, where they are at hand."""
+CACHE_VARIABLE = "SFTUNE_TESTS_CACHE"
+"""Names a folder for tokenised data that all processes of a test session share."""
 
 
 def command(*arguments: object) -> list[str]:
@@ -51,12 +53,15 @@ def files_in(folder: Path) -> set[str]:
 
 
 def tiny(folder: Path, **changes: str) -> list[str]:
-    """Options that make the built-in recipe short."""
+    """Options that make the built-in recipe short: few steps, no evaluation, tokens that an earlier test has made."""
     keys = {
         "output_dir": str(folder / "run"),
-        "data.cache_dir": str(folder / "cache"),
+        "data.cache_dir": os.environ[CACHE_VARIABLE],
+        "data.eval": "[]",
+        "evaluate.at_start": "false",
+        "evaluate.every_steps": "null",
         "train.max_steps": "4",
-        "train.tokens_per_step": "2048",
+        "train.tokens_per_step": "1024",
         **changes,
     }
     return [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
