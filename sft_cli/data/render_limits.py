@@ -16,7 +16,7 @@ from types import FrameType
 
 from jinja2 import TemplateRuntimeError
 
-SECONDS = 10.0
+SECONDS = 5.0
 """For one chat; a long one takes a few milliseconds."""
 MEMORY_BYTES = 4 * 2**30
 """On top of what the process has."""

@@ -77,6 +77,8 @@ def test_a_private_model_and_data_set_by_revision_and_then_without_a_network(the
     assert "pytorch_model.bin" not in the_hub.downloaded()
     commit = the_hub.repos["dataset", "owner/chats"].refs["main"]
     assert f'"revision":"{commit}"' in (tmp_path / "run/plan.json").read_text().replace(" ", "")
+    asked = [path for _, path, _ in the_hub.requests]
+    assert asked.count("/api/datasets/owner/chats") == 1, "workers ask nobody"
     assert any(header == f"Bearer {the_hub.token}" for *_, header in the_hub.requests)
     assert the_hub.token not in ended.out + ended.err
     assert holders(tmp_path, the_hub.token) == []
