@@ -26,6 +26,14 @@ SHARD_BYTES = 4 * 2**30
 
 _DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
+_BESIDE_CONFIG = (
+    "generation_config.json",
+    # Of a vision-language model: how its whole takes images.
+    "preprocessor_config.json",
+    "processor_config.json",
+    "video_preprocessor_config.json",
+)
+
 _TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -149,9 +157,9 @@ def _name_shards(folder: Path, shards: list[list[str]], total_bytes: int) -> Non
 
 def _write_config(folder: Path, config: dict[str, Any], source: SafetensorsFolder | None) -> None:
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    generation = None if source is None else source.path / "generation_config.json"
-    if generation is not None and generation.is_file():
-        shutil.copyfile(generation, folder / generation.name)
+    for name in _BESIDE_CONFIG:
+        if source is not None and (source.path / name).is_file():
+            shutil.copyfile(source.path / name, folder / name)
 
 
 def _copy_tokenizer(folder: Path, tokenizer_folder: Path, chat_template: str | None) -> None:

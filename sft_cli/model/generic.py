@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from torch import nn
@@ -71,10 +72,12 @@ def require_weights(model: PreTrainedModel, source: SafetensorsFolder) -> None:
             raise _refusal(f"its weights have no tensor {name}", where=str(source.path))
         if source.shape(name) != shape:
             raise _refusal(f"tensor {name} is {source.shape(name)}, the model's {shape}", where=str(source.path))
-    derived = {name for name, _ in model.named_buffers()} | (
-        {"lm_head.weight"} if "lm_head.weight" not in shapes else set()
-    )
-    unknown = [name for name in source.names() if name not in shapes and name not in derived]
+    known = {*shapes, "lm_head.weight", *(name for name, _ in model.named_buffers())}
+    # What transformers leaves out on purpose, such as layers for multi-token prediction.
+    ignored = [re.compile(pattern) for pattern in model._keys_to_ignore_on_load_unexpected or ()]
+    unknown = [
+        name for name in source.names() if name not in known and not any(pattern.search(name) for pattern in ignored)
+    ]
     if unknown:
         raise _refusal(
             f"its weights hold {len(unknown)} tensors that the model doesn't have, such as {unknown[0]}",
