@@ -46,8 +46,9 @@ def planned(
     return plan
 
 
-def test_every_recipe_is_listed_here() -> None:
-    assert {path.stem for path in CONFIGS.glob("*.yaml")} == {"tiny", *FIT} == {"tiny", *SHAPES}
+def test_every_recipe_that_stands_alone_is_listed_here() -> None:
+    alone = {path.stem for path in CONFIGS.glob("*.yaml") if "\nextends:" not in path.read_text(encoding="utf-8")}
+    assert alone == {"tiny", *FIT} == {"tiny", *SHAPES}
 
 
 @pytest.mark.parametrize(
