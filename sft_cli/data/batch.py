@@ -11,11 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from sft_cli.data.rows import TokenizedRows
+from sft_cli.plan.flops import DELTA_RULE_CHUNK_TOKENS
 
 IGNORED = -100
 """The target of a slot that the loss does not count."""
-CHUNK_TOKENS = 64
-"""Tokens of a chunk of flash-linear-attention's kernels, delta rule and convolution alike."""
 PAD_ID = 0
 """Fills empty slots. Any id of the vocabulary would do: such a slot has no target, and no real token sees it."""
 
@@ -43,8 +42,8 @@ class Batch:
     seq_idx: torch.Tensor | None
     """(1, T) int32: the segment of each slot. None: padding."""
     chunk_indices: torch.Tensor | None
-    """(chunks, 2) int32: segment, and which of its chunks of `CHUNK_TOKENS`. What flash-linear-attention's kernels walk
-    over; it would compute them from `cu_seq_lens` by reading that back from the device. None: padding."""
+    """(chunks, 2) int32: segment, and which of its chunks of `DELTA_RULE_CHUNK_TOKENS`. flash-linear-attention walks
+    over them, and would compute them from `cu_seq_lens` by reading that back from the device. None: padding."""
     tokens: int
     """Real tokens, padding excluded."""
 
@@ -165,8 +164,8 @@ def _supervised(targets: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]
 
 
 def _chunk_indices(segments: NDArray[np.int64]) -> torch.Tensor:
-    """For each chunk of `CHUNK_TOKENS`, none of which spans two segments: its segment, and its number in there."""
-    chunks = -(-segments // CHUNK_TOKENS)
+    """Segment and number in it of each chunk of `DELTA_RULE_CHUNK_TOKENS`; no chunk spans two segments."""
+    chunks = -(-segments // DELTA_RULE_CHUNK_TOKENS)
     segment = np.repeat(np.arange(len(segments)), chunks)
     in_segment = np.arange(len(segment)) - np.repeat(np.cumsum(chunks) - chunks, chunks)
     return torch.from_numpy(np.stack([segment, in_segment], axis=1).astype(np.int32))

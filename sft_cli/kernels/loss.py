@@ -9,8 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-CHUNK_TOKENS = 1024
-"""Positions whose float32 logits `chunked` holds at a time: 0.95 GiB at 248,320 words."""
+from sft_cli.plan.memory import LOSS_CHUNK_TOKENS
 
 
 def whole(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
@@ -28,10 +27,10 @@ def whole(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
 
 
 def chunked(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """As `whole`, but `CHUNK_TOKENS` positions at a time, with the logits computed again in backward."""
+    """As `whole`, but `LOSS_CHUNK_TOKENS` positions at a time, with the logits computed again in backward."""
     losses = [
         checkpoint(whole, h, weight, t, use_reentrant=False)
-        for h, t in zip(hidden.split(CHUNK_TOKENS), targets.split(CHUNK_TOKENS), strict=True)
+        for h, t in zip(hidden.split(LOSS_CHUNK_TOKENS), targets.split(LOSS_CHUNK_TOKENS), strict=True)
     ]
     return torch.stack(losses).sum()
 

@@ -13,8 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-CHUNK_TOKENS = 64
-"""Tokens that the chunked delta rule handles in one matrix product; any value gives the same numbers."""
+from sft_cli.plan.flops import DELTA_RULE_CHUNK_TOKENS as CHUNK_TOKENS
 
 
 def position_in_segment(rows: int, length: int, cu_seq_lens: Tensor | None, device: torch.device) -> Tensor:

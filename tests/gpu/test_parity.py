@@ -1,8 +1,9 @@
 """bfloat16 on a GPU against float32 on a CPU, at the layer shapes of Qwen3.5-0.8B.
 
 The measure is |found - expected| / |expected| over a whole tensor (2-norms). bfloat16 has 8 bits: one rounding is off
-by up to 2^-9 = 0.2%, and errors of the roundings in four layers add up like a random walk. What is allowed here is
-ten times that (`ROUNDING`); what a leak between samples does is another ten times larger, as the last test shows.
+by up to 2^-9 = 0.2%, and the roundings in four layers add up like a random walk. Ten such roundings are allowed in
+logits (`ROUNDING`), forty in the gradient of a parameter, which has been through every layer twice; a leak between
+samples is more than ten times what is allowed, as the last test shows.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ LENGTHS = [65, 2, 130, 64, 3, 257, 1, 127]
 SLOTS = 768
 ROUNDING = 0.02
 """Of logits in bfloat16."""
-GRADIENT_ROUNDING = 0.05
-"""Of a parameter's gradient, which went through every layer twice."""
+GRADIENT_ROUNDING = 0.08
+"""Of a parameter's gradient."""
 
 
 @pytest.fixture(scope="module")
@@ -56,23 +57,23 @@ def batch_of(rows: TokenizedRows, batching: str) -> Batch:
 
 
 @torch.no_grad()
-def logits_of(model: LanguageModel, batch: Batch, device: str = "cuda") -> list[Tensor]:
+def logits_of(model: LanguageModel, batch: Batch) -> list[Tensor]:
     """Of each row, padding cut away."""
-    logits = model(batch.to(device).model_inputs())
+    logits = model(batch.to("cuda").model_inputs())
     if batch.cu_seq_lens is None:
-        return [row[:length] for row, length in zip(logits, LENGTHS, strict=False)]
+        return [row[:length] for row, length in zip(logits, LENGTHS, strict=True)]
     return list(logits[0, : sum(LENGTHS)].split(LENGTHS))
 
 
 @pytest.fixture(scope="module")
 def expected(reference: LanguageModel, rows: TokenizedRows) -> list[Tensor]:
     """float32, each row alone, on the CPU."""
-    return [logits_of(reference, pad_rows(rows, [row]), "cpu")[0] for row in range(len(rows))]
+    return alone(reference, rows, "cpu")
 
 
-def alone(model: LanguageModel, rows: TokenizedRows) -> list[Tensor]:
-    with torch.no_grad():
-        return [model(pad_rows(rows, [row]).to("cuda").model_inputs())[0] for row in range(len(rows))]
+@torch.no_grad()
+def alone(model: LanguageModel, rows: TokenizedRows, device: str = "cuda") -> list[Tensor]:
+    return [model(pad_rows(rows, [row]).to(device).model_inputs())[0] for row in range(len(rows))]
 
 
 def report(what: str, differences: list[float], record: Callable[[str, object], None]) -> float:

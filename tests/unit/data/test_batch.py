@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sft_cli.data.batch import CHUNK_TOKENS, IGNORED, Batch, pack_rows, pad_rows
+from sft_cli.data.batch import IGNORED, Batch, pack_rows, pad_rows
 from sft_cli.data.rows import TokenizedRows, rows_from_lists
 
 ROWS = rows_from_lists([([11, 12, 13], [0, 1, 1]), ([21, 22], [1, 1]), ([31, 32, 33, 34], [0, 0, 1, 0])])
@@ -67,7 +67,7 @@ def test_chunks_never_span_two_segments(lengths: list[int]) -> None:
     rows = rows_from_lists([([1] * length, [1] * length) for length in lengths])
     batch = pack_rows(rows, list(range(len(rows))), sum(lengths))
     assert batch.chunk_indices is not None
-    expected = [[i, chunk] for i, length in enumerate(lengths) for chunk in range(-(-length // CHUNK_TOKENS))]
+    expected = [[i, chunk] for i, length in enumerate(lengths) for chunk in range(-(-length // 64))]
     assert batch.chunk_indices.tolist() == expected
     assert batch.chunk_indices.dtype == torch.int32
 
