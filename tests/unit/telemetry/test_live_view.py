@@ -3,6 +3,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import select
 import struct
 import termios
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from sft_cli.telemetry.progress import Progress
 from sft_cli.telemetry.records import EvaluationRecord, StepRecord
 from sft_cli.telemetry.terminal import open_view
 
+SHOW_CURSOR = "\x1b[?25h"
 MakeStep = Callable[..., StepRecord]
 
 
@@ -24,6 +26,15 @@ def text_of(progress: Progress, width: int) -> str:
     with console.capture() as capture:
         console.print(render(progress, width))
     return capture.get()
+
+
+def read_until(controller: int, end: str) -> str:
+    """What a terminal shows, up to and with `end`: it arrives in pieces, later than it was written."""
+    shown = b""
+    while end.encode() not in shown:
+        assert select.select([controller], [], [], 10)[0], shown
+        shown += os.read(controller, 100_000)
+    return shown.decode()
 
 
 def test_line_says_it_all(make_step: MakeStep) -> None:
@@ -53,7 +64,7 @@ def test_a_terminal_without_columns_is_taken_for_one_of_80(make_step: MakeStep) 
         with open_view(stream, 40) as view:
             view.show_step(make_step(1))
             view.say("saved")
-        shown = os.read(controller, 100_000).decode()
+        shown = read_until(controller, SHOW_CURSOR)
     os.close(controller)
     assert "step 1/40" in shown
     assert "saved" in shown
@@ -74,9 +85,9 @@ def test_terminal_gets_the_live_view_in_its_own_width(make_step: MakeStep) -> No
             view.show_step(make_step(1))
             view.show_evaluation(EvaluationRecord(1, 1.25, 10))
             view.say("checkpoint saved to " + "x" * 200)
-        shown = os.read(controller, 100_000).decode()
+        shown = read_until(controller, SHOW_CURSOR)
     os.close(controller)
     assert "0:20 left" in shown, "80 columns would have cut it off"
     assert "eval loss 1.2500" in shown
     assert "x" * 200 in shown, "a path may not be folded"
-    assert shown.rstrip().endswith("\x1b[?25h"), "the cursor is shown again"
+    assert shown.rstrip().endswith(SHOW_CURSOR)
