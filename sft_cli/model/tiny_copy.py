@@ -24,6 +24,11 @@ _SIZES = {
     "n_group": 1,
     "topk_group": 1,
 }
+_SPAN = 32
+"""Of what is counted in tokens under names unknown here (chunks of attention, steps of a scale): the rows that a copy is
+tried with must be longer, or it would not show. Ranks and widths may be as small."""
+_CONTEXT = 48
+_KEPT = frozenset({"max_position_embeddings"})
 _AT_MOST = {"num_experts_per_tok": 2, "num_experts_per_token": 2, "top_k_experts": 2}
 
 
@@ -45,7 +50,23 @@ def shrink(config: dict[str, Any]) -> dict[str, Any]:
     for key, value in config.items():
         if key.endswith("_token_id") and value is not None:
             tiny[key] = None if key == "pad_token_id" else 1
+        elif key not in _SIZES and key not in _KEPT and _is_count(value) and value > WORDS:
+            tiny[key] = _SPAN
+        elif isinstance(value, dict):
+            tiny[key] = _short_context(value)
     return tiny | _few_layers(config)
+
+
+def _short_context(rotary: dict[str, Any]) -> dict[str, Any]:
+    """Rotary parameters, one set or one for each kind of layer, of a model that was first trained on short rows."""
+    return {
+        key: _short_context(value)
+        if isinstance(value, dict)
+        else _CONTEXT
+        if key == "original_max_position_embeddings" and value
+        else value
+        for key, value in rotary.items()
+    }
 
 
 def _few_layers(config: dict[str, Any]) -> dict[str, Any]:

@@ -45,6 +45,8 @@ REFUSED = {
     "cohere": ({}, r"other logits than transformers' own.*logit_scale"),
     "gemma2": ({}, "asked for softcap"),
     "gpt_oss": ({"num_local_experts": 4, "num_experts_per_tok": 2}, "asked for s_aux"),
+    # Attention in chunks of 8,192 tokens: shown by the small copy only because its chunks are small too.
+    "llama4_text": ({"attention_chunk_size": 8192, "num_local_experts": 4}, "other logits than transformers' own"),
     "mixtral": ({"num_local_experts": 4}, "hold other tensors than its modules do"),
     "qwen3_moe": ({"num_experts": 4, "num_experts_per_tok": 2}, "hold other tensors than its modules do"),
     "gpt2": ({}, r"no model\.embed_tokens"),
