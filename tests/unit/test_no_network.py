@@ -77,7 +77,7 @@ def test_a_swallowed_attempt_fails_a_test_that_has_not_said_so(tmp_path: Path, m
             "no:cacheprovider",
             str(test),
         ],
-        env={**os.environ, "PYTHONPATH": python_path(ROOT / "tests")},
+        env={**os.environ, "PYTHONPATH": python_path(ROOT / "tests"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         check=False,
