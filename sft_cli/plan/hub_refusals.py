@@ -86,16 +86,17 @@ def failed_download(error: Exception, kind: _Kind, hub_id: str, revision: str | 
     )
 
 
-def not_at_hand(reason: Exception, kind: _Kind, hub_id: str, where: str) -> SftError:
+def not_at_hand(reason: Exception, kind: _Kind, hub_id: str, where: str, *, partly: bool = False) -> SftError:
     """The error where the cache lacks a repository and the hub can't be asked for it.
 
     Args:
         reason: the `Unreachable`.
+        partly: the cache has some of it.
     """
     offline = next((name for name in str(reason).split() if name.endswith("_OFFLINE")), None)
     first = f"Unset {offline}" if offline else "Check the connection"
     return _ERRORS[kind](
-        f"{hub_id} is not in the local cache, and {reason}",
+        f"{hub_id} is {'only partly' if partly else 'not'} in the local cache, and {reason}",
         where=where,
         fix=f"{first}, download it elsewhere with {_COMMANDS[kind].format(hub_id)}, {_COPIES[kind]}",
     )

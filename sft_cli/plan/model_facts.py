@@ -218,7 +218,8 @@ def _listing(repo: hub.Repo) -> hub.Listing:
     try:
         return hub.look_up(repo)
     except hub.Unreachable as reason:
-        raise not_at_hand(reason, repo.kind, repo.id, repo.where) from reason
+        partly = hub.cached_folder(repo, [local_model.CONFIG]) is not None
+        raise not_at_hand(reason, repo.kind, repo.id, repo.where, partly=partly) from reason
 
 
 def _hub_tokenizer(repo: hub.Repo, *, trusted: bool, download: bool) -> Path | None:

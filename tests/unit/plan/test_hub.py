@@ -36,7 +36,7 @@ def refusal(asked: hub.Repo) -> SftError:
     began = time.monotonic()
     with pytest.raises(ModelError if asked.kind == "model" else DataError) as caught:
         hub.look_up(asked)
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 2
     assert caught.value.exit_code == (2 if asked.kind == "model" else 3)
     assert caught.value.where == WHERE
     assert caught.value.fix
@@ -98,7 +98,7 @@ def test_a_failing_server_is_no_answer(the_hub: FakeHub, status: int, words: str
     the_hub.model("owner/name", status=status)
     began = time.monotonic()
     assert words in silence(repo())
-    assert time.monotonic() - began < 1, "it was asked more than once"
+    assert time.monotonic() - began < 2, "it was asked more than once"
 
 
 def test_a_server_that_says_nothing_is_given_up(the_hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +106,7 @@ def test_a_server_that_says_nothing_is_given_up(the_hub: FakeHub, monkeypatch: p
     the_hub.model("owner/name", hangs=True)
     began = time.monotonic()
     assert "can't be reached: " in silence(repo())
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 2
 
 
 def test_the_deadline_covers_all_of_the_look_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_the_deadline_covers_all_of_the_look_up(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(socket, "getaddrinfo", lambda *arguments, **keys: time.sleep(5))
     began = time.monotonic()
     assert "no answer within 0.3 seconds" in silence(repo())
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 2
 
 
 def test_no_server_answers_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_no_server_answers_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         point_at(monkeypatch, f"http://127.0.0.1:{unused.getsockname()[1]}", tmp_path)
         began = time.monotonic()
         assert "can't be reached" in silence(repo())
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 2
 
 
 def test_a_login_page_is_no_answer(the_hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:

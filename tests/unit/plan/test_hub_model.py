@@ -154,6 +154,17 @@ def test_without_the_hub(the_hub: FakeHub, monkeypatch: pytest.MonkeyPatch, offl
         find_model(section(path="owner/other"), download=True)
 
 
+def test_a_config_without_its_weights_is_not_enough_without_the_hub(
+    the_hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    the_hub.model("owner/model", {"config.json": CONFIG, "model.safetensors": "1"})
+    find_model(section(), download=True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert find_model(section(weights="random"), download=True).folder is not None
+    with pytest.raises(ModelError, match="owner/model is only partly in the local cache, and HF_HUB_OFFLINE"):
+        find_model(section(), download=True)
+
+
 def test_a_slip_in_a_name_is_noticed(the_hub: FakeHub) -> None:
     with pytest.raises(ModelError, match=r"no Qwen/Qwen3\.8-27b that") as caught:
         find_model(section(path="Qwen/Qwen3.8-27b"), download=True)
