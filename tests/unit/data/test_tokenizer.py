@@ -54,5 +54,5 @@ def test_code_of_a_tokenizer_that_does_not_run(tmp_path: Path, monkeypatch: pyte
     (folder / "tokenization_own.py").write_text(code)
     auto_map = {"AutoTokenizer": [None, "tokenization_own.OwnTokenizer"]}
     (folder / "tokenizer_config.json").write_text(json.dumps({"auto_map": auto_map}))
-    with pytest.raises(ModelError, match="can't be loaded: .+"):
+    with pytest.raises(ModelError, match=r"can't be loaded: .+"):
         load_tokenizer(str(folder), trust_remote_code=True)
