@@ -11,6 +11,7 @@ from pathlib import Path
 from sft_cli.errors import BY_EXIT_CODE, SftError, disk_error
 from sft_cli.launch.control import Failure, Outcome
 from sft_cli.launch.log_files import last_lines, rank_log
+from sft_cli.redaction import redacted
 
 _LOST_PEER_TEXTS = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "[gloo/", "NCCL error")
 """How gloo and NCCL say that the rank at the other end is gone."""
@@ -19,12 +20,12 @@ _LAST_LINES = 5
 
 def describe_failure(error: BaseException, rank: int) -> Failure:
     """What is written down of an exception that ended a rank."""
-    trace = "".join(traceback.format_exception(error))
+    trace = redacted("".join(traceback.format_exception(error)))
     now = time.time()
     error = disk_error(error) or error
     if isinstance(error, SftError):
         return Failure(now, rank, error.exit_code, error.what, error.where, error.fix, trace, True, False)
-    what = "".join(traceback.format_exception_only(error)).strip()
+    what = redacted("".join(traceback.format_exception_only(error)).strip())
     return Failure(now, rank, 1, what, None, None, trace, False, _is_lost_peer(error))
 
 

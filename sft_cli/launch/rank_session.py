@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -85,7 +84,7 @@ class RankSession:
             self._control.write_failure(failure)
         else:
             self._errors.write(_error_block(failure, self.ranks, self._logs))
-        traceback.print_exception(error)
+        sys.stderr.write(failure.traceback)
         return failure.exit_code
 
 

@@ -106,3 +106,10 @@ def test_stopped_by() -> None:
     assert stopped_by({}) == 0
     assert stopped_by({0: Outcome(0, 0), 1: Outcome(1, 0)}) == 0
     assert stopped_by({0: Outcome(0, 15), 1: Outcome(1, 15)}) == 15
+
+
+def test_a_token_in_a_workers_error_is_written_nowhere() -> None:
+    token = "hf_" + "aB3" * 10
+    failure = describe_failure(RuntimeError(f"401 for https://me:{token}@example.org"), 0)
+    assert token not in failure.what + failure.traceback
+    assert "401 for https:" in failure.what
