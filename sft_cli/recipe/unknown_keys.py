@@ -67,7 +67,8 @@ def _unknown(name: str, path: KeyPath) -> Problem:
     if homes:
         place = " or ".join(f"in `{'.'.join(home)}`" if home else "at the top level" for home in homes)
         return Problem(key, f"`{name}` belongs {place}, not {_standing(here)}", _moved(name, homes[0]))
-    if name in FOREIGN_KEYS:
+    # A letter away from a key of this section it is a slip: `batching.token` is no secret.
+    if name in FOREIGN_KEYS and not get_close_matches(name, sections()[here].model_fields, n=1, cutoff=0.9):
         answer = FOREIGN_KEYS[name]
         return Problem(key, f"there is no key `{name}`: {answer.what}", answer.fix)
     close = list(_similar(name, here))

@@ -18,7 +18,6 @@ BASE = "model: {path: org/model}\ndata: {train: org/data}\n"
     ("text", "key"),
     [
         ("kernels: {linear_attention: flash_qla}", "kernels.linear_attention"),
-        ("kernels: {linear_attention: flash_qla}", "kernels.linear_attention"),
         ("kernels: {conv: causal_conv1d}", "kernels.conv"),
         ("kernels: {attention: flex}", "kernels.attention"),
         ("kernels: {norm: liger}", "kernels.norm"),

@@ -47,6 +47,8 @@ BASE = "model: {path: org/model}\ndata: {train: org/data}\n"
         ("zzz: 3", "r.yaml:3: zzz", "no key `zzz`", "The keys at the top level: model, data"),
         ("train: {eval_evry_steps: 3}", "r.yaml:3: train.eval_evry_steps", "no key", "every_steps"),
         ("lora: {r: 8}", "r.yaml:3: lora", "no LoRA", "Remove it."),
+        ("batching: {token: 3}", "r.yaml:3: batching.token", "no key `token` in `batching`", "Did you mean `tokens`?"),
+        ("token: hf_x", "r.yaml:3: token", "recipes hold no secrets", "HF_TOKEN"),
         ("train: {lr: 3}", "r.yaml:3: train.lr", "`optimizer.learning_rate`", "optimizer: {learning_rate"),
         ("batching: 3", "r.yaml:3: batching", "a section, not a single value; got the number 3", "mode, tokens, order"),
         ("optimizer: adamw", "r.yaml:3: optimizer", "a section", "Write `optimizer: {name: adamw}`"),
