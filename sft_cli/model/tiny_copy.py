@@ -25,8 +25,8 @@ _SIZES = {
     "topk_group": 1,
 }
 _SPAN = 32
-"""Of what is counted in tokens under names unknown here (chunks of attention, steps of a scale): the rows that a copy is
-tried with must be longer, or it would not show. Ranks and widths may be as small."""
+"""Of what is counted in tokens under names unknown here (chunks of attention, steps of a scale): the rows that a copy
+is tried with must be longer, or it would not show. Ranks and widths may be as small."""
 _CONTEXT = 48
 _KEPT = frozenset({"max_position_embeddings"})
 _AT_MOST = {"num_experts_per_tok": 2, "num_experts_per_token": 2, "top_k_experts": 2}
