@@ -1,25 +1,27 @@
-"""Bytes that one layer keeps for backward, for each token: what the torch references save, tensor by tensor.
+"""Bytes that one layer keeps for backward, for each token, tensor by tensor.
 
-The counts follow transformers' modules for projections, norms and MLP, and `kernels/reference.py` for the hybrid
-layers; a test compares them with what autograd really saves. Views, tiny tensors and the allocator's rounding are
-left out.
+The counts follow transformers' modules for projections, norms and MLP, and for the delta rule and its convolution
+`kernels/reference.py` (a test compares them with what autograd really saves) or flash-linear-attention 0.6. Views, tiny
+tensors and the allocator's rounding are left out.
 """
 
 from __future__ import annotations
 
 from sft_cli.plan.architecture import Architecture, DeltaNet, Experts
 from sft_cli.plan.flops import DELTA_RULE_CHUNK_TOKENS
+from sft_cli.recipe.schema import KernelsSection
 
 FLOAT32_BYTES = 4
 
 
-def layer_bytes_per_token(shape: Architecture, layer: int, compute_bytes: int) -> float:
+def layer_bytes_per_token(shape: Architecture, layer: int, compute_bytes: int, kernels: KernelsSection) -> float:
     """Bytes a token that one layer without activation checkpointing keeps: norms, attention or delta net, MLP.
 
     Args:
         shape: the model.
         layer: its index.
         compute_bytes: size of an element of the compute dtype.
+        kernels: resolved; the reference of the delta rule keeps far more than a fused kernel does.
     """
     # Each norm: its input and the normalised value in float32, its output.
     norms = shape.norms_per_layer * shape.hidden_size * (2 * FLOAT32_BYTES + compute_bytes)
@@ -31,7 +33,7 @@ def layer_bytes_per_token(shape: Architecture, layer: int, compute_bytes: int) -
         mlp = 4 * shape.intermediate_size * compute_bytes
     if shape.linear_attention[layer]:
         assert shape.delta_net is not None, "a linear-attention layer without its shape"
-        return norms + mlp + _delta_net_bytes(shape.delta_net, compute_bytes)
+        return norms + mlp + _delta_net_bytes(shape.delta_net, compute_bytes, kernels)
     return norms + mlp + _attention_bytes(shape, compute_bytes)
 
 
@@ -63,15 +65,33 @@ def _attention_bytes(shape: Architecture, compute_bytes: int) -> float:
     return elements * compute_bytes + head_norms
 
 
-def _delta_net_bytes(delta: DeltaNet, compute_bytes: int) -> float:
+def _delta_net_bytes(delta: DeltaNet, compute_bytes: int, kernels: KernelsSection) -> float:
+    convolution = _reference_conv_bytes if kernels.conv == "torch" else _fused_conv_bytes
+    rule = _reference_rule_bytes if kernels.linear_attention == "torch" else _fused_rule_bytes
+    # Gated norm: input, normalised value and SiLU of the gate in float32; delta rule's output, gate, own output.
+    gated_norm = delta.value_dim * (3 * FLOAT32_BYTES + 3 * compute_bytes)
+    return convolution(delta, compute_bytes) + rule(delta, compute_bytes) + gated_norm
+
+
+def _reference_conv_bytes(delta: DeltaNet, compute_bytes: int) -> float:
     # The projection, for each further tap a shifted and a masked copy, the sum before SiLU.
-    convolution = 2 * delta.conv_kernel * delta.conv_dim * compute_bytes
-    # The delta rule in float32, with keys and queries repeated for each value head. Keys: q, k, beta k, right side,
-    # solution, and three slices in the scan; values: v, right side, solution, one slice. Five C x C matrices.
+    return 2 * delta.conv_kernel * delta.conv_dim * compute_bytes
+
+
+def _fused_conv_bytes(delta: DeltaNet, compute_bytes: int) -> float:
+    return delta.conv_dim * compute_bytes
+
+
+def _reference_rule_bytes(delta: DeltaNet, compute_bytes: int) -> float:
+    # In float32, with keys and queries repeated for each value head. Keys: q, k, beta k, right side, solution, and
+    # three slices in the scan; values: v, right side, solution, one slice. Five C x C matrices.
     keys = delta.value_heads * delta.key_head_dim
     squares = delta.value_heads * DELTA_RULE_CHUNK_TOKENS
     states = keys * delta.value_head_dim / DELTA_RULE_CHUNK_TOKENS
-    rule = (2 * delta.key_dim + 8 * keys + 4 * delta.value_dim + 5 * squares + 3 * states) * FLOAT32_BYTES
-    # Gated norm: input, normalised value and SiLU of the gate in float32; delta rule's output, gate, own output.
-    gated_norm = delta.value_dim * (3 * FLOAT32_BYTES + 3 * compute_bytes)
-    return convolution + rule + gated_norm
+    return (2 * delta.key_dim + 8 * keys + 4 * delta.value_dim + 5 * squares + 3 * states) * FLOAT32_BYTES
+
+
+def _fused_rule_bytes(delta: DeltaNet, compute_bytes: int) -> float:
+    # Normalised q and k with their scales, v, decay, beta, and one C x C matrix; states are computed again in backward.
+    elements = 2 * delta.key_dim + delta.value_dim + delta.value_heads * (DELTA_RULE_CHUNK_TOKENS + 1)
+    return elements * compute_bytes + (2 * delta.key_heads + delta.value_heads) * FLOAT32_BYTES

@@ -88,7 +88,7 @@ def activation_bytes(recipe: Recipe, shape: Architecture) -> float:
     """
     compute = BYTES[recipe.model.dtype]
     checkpointing = recipe.sharding.activation_checkpointing
-    full = [layer_bytes_per_token(shape, layer, compute) for layer in range(shape.layers)]
+    full = [layer_bytes_per_token(shape, layer, compute, recipe.kernels) for layer in range(shape.layers)]
     if checkpointing.mode == "none":
         checkpointed = 0
     elif isinstance(checkpointing.layers, int):
