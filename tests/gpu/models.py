@@ -5,18 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from support.models import Kernels, copy_weights, make_model
 from torch.distributed.device_mesh import DeviceMesh
 
-from sft_cli.kernels import attention, linear_attention
-from sft_cli.kernels.loss import LOSS
-from sft_cli.model.build import build
 from sft_cli.model.language_model import LanguageModel
-from sft_cli.model.weights import draw_weights, materialise
-from sft_cli.parallel.apply import parallelise
 from sft_cli.plan.shapes import read_shape
-from sft_cli.recipe.schema import ShardingSection
 
 WORDS = 4096
+FAST = Kernels(linear_attention="fla", conv="fla", attention="varlen")
 
 
 def config() -> dict[str, Any]:
@@ -27,49 +23,15 @@ def config() -> dict[str, Any]:
 
 def reference_model() -> LanguageModel:
     """float32 on the CPU through the torch references, weights from a seed."""
-    model = _build(torch.float32, None, linear_attention_="torch", conv="torch", attention_="sdpa")
-    materialise(model, config(), torch.device("cpu"))
-    draw_weights(model, config(), seed=0)
-    return model
+    return make_model("qwen3_5", config=config())
 
 
 def gpu_model(
-    reference: LanguageModel,
-    mesh: DeviceMesh,
-    *,
-    dtype: torch.dtype = torch.bfloat16,
-    linear_attention_: str = "fla",
-    conv: str = "fla",
-    attention_: str = "varlen",
+    reference: LanguageModel, mesh: DeviceMesh, *, kernels: Kernels = FAST, sharded: bool = True
 ) -> LanguageModel:
-    """The same weights as float32 masters under FSDP2, computing in `dtype`."""
-    model = _build(dtype, mesh, linear_attention_=linear_attention_, conv=conv, attention_=attention_)
-    materialise(model, config(), torch.device("cuda", 0))
-    weights = dict(reference.named_parameters())
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.to_local().copy_(weights[name])
-    return model
-
-
-def _build(
-    dtype: torch.dtype, mesh: DeviceMesh | None, *, linear_attention_: str, conv: str, attention_: str
-) -> LanguageModel:
-    model = build(config(), family="qwen3_5", dtype=torch.float32, loss=LOSS["chunked"])
-    attention.install(model.config, attention=attention_)
-    assert model.delta_net is not None
-    linear_attention.install(
-        model.delta_net_blocks, project=model.delta_net.project, linear_attention=linear_attention_, conv=conv
+    """The same weights as float32 masters, computing in bfloat16; under FSDP2, or under autocast without it."""
+    model = make_model(
+        "qwen3_5", config=config(), mesh=mesh, sharded=sharded, compute_dtype=torch.bfloat16, kernels=kernels
     )
-    sharding = {"backend": "none" if mesh is None else "fsdp2", "activation_checkpointing": {"mode": "none"}}
-    parallelise(
-        model,
-        ShardingSection.model_validate(sharding),
-        blocks=model.blocks,
-        embedding=model.embedding,
-        head=model.head,
-        tied=model.tied,
-        mesh=mesh,  # type: ignore[arg-type]
-        compute_dtype=dtype,
-    )
+    copy_weights(reference, model)
     return model

@@ -9,10 +9,11 @@ samples is more than ten times what is allowed, as the last test shows.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
-from gpu.models import WORDS, gpu_model, reference_model
+from gpu.models import FAST, WORDS, gpu_model, reference_model
 from support.rows import random_rows
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
@@ -93,7 +94,7 @@ def test_logits_against_float32_on_the_cpu(
     attention: str,
     record_property: Callable[[str, object], None],
 ) -> None:
-    model = gpu_model(reference, mesh, attention_=attention)
+    model = gpu_model(reference, mesh, kernels=replace(FAST, attention=attention))
     found = logits_of(model, batch_of(rows, batching))
     differences = [difference(a, b) for a, b in zip(found, expected, strict=True)]
     assert report(f"{batching}, {attention}, against float32", differences, record_property) < ROUNDING

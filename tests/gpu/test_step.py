@@ -64,6 +64,20 @@ def test_a_step_that_is_not_finite_leaves_the_weights(train_step: TrainStep) -> 
             assert torch.equal(parameter.to_local(), before), name
 
 
+def test_without_sharding_it_is_the_same_step(mesh: DeviceMesh) -> None:
+    """`sharding.backend: none` is autocast: `A_log`, `dt_bias` and norms stay in float32, so not bit for bit."""
+    reference = reference_model()
+    batch = batches()[1].to("cuda")
+    totals = [
+        gpu_model(reference, mesh, sharded=sharded)(
+            batch.model_inputs(), batch.supervised_positions, batch.supervised_targets
+        )
+        for sharded in (True, False)
+    ]
+    assert totals[1].item() == pytest.approx(totals[0].item(), rel=1e-3)
+    totals[1].backward()
+
+
 def test_the_loss_falls_on_one_batch(train_step: TrainStep) -> None:
     losses = [train_step(step, batches()[:1], 0).read().loss for step in range(1, 21)]
     assert losses[-1] < 0.7 * losses[0]

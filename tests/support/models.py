@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
 
 from sft_cli.kernels import attention, linear_attention
 from sft_cli.kernels.loss import LOSS
@@ -123,6 +125,18 @@ CONFIGS["qwen3_5_moe"] = {
 del CONFIGS["qwen3_5_moe"]["intermediate_size"]
 
 
+@dataclass(frozen=True)
+class Kernels:
+    """The backend of each slot that a model is given."""
+
+    linear_attention: str = "torch"
+    conv: str = "torch"
+    attention: str = "sdpa"
+
+
+REFERENCES = Kernels()
+
+
 def vision_language_config(family: str) -> dict[str, Any]:
     """config.json of the vision-language class around a family's text model."""
     text = CONFIGS[family]
@@ -135,17 +149,36 @@ def vision_language_config(family: str) -> dict[str, Any]:
 
 
 def make_model(
-    family: str, *, loss: str = "chunked", mesh: DeviceMesh | None = None, checkpointing: str = "none", seed: int = 0
+    family: str,
+    *,
+    config: dict[str, Any] | None = None,
+    loss: str = "chunked",
+    mesh: DeviceMesh | None = None,
+    sharded: bool = True,
+    checkpointing: str = "none",
+    seed: int = 0,
+    compute_dtype: torch.dtype = torch.float32,
+    kernels: Kernels = REFERENCES,
 ) -> LanguageModel:
-    """A float32 model with random weights; sharded with FSDP2 where there is a mesh."""
-    config = CONFIGS[family]
+    """A model with random float32 weights on the mesh's device; sharded with FSDP2 where there is a mesh.
+
+    Args:
+        config: default: the family's of `CONFIGS`.
+    """
+    config = CONFIGS[family] if config is None else config
     model = build(config, family=family, dtype=torch.float32, loss=LOSS[loss])
-    attention.install(model.config, attention="sdpa")
+    attention.install(model.config, attention=kernels.attention)
     if model.delta_net is not None:
         linear_attention.install(
-            model.delta_net_blocks, project=model.delta_net.project, linear_attention="torch", conv="torch"
+            model.delta_net_blocks,
+            project=model.delta_net.project,
+            linear_attention=kernels.linear_attention,
+            conv=kernels.conv,
         )
-    sharding = {"backend": "none" if mesh is None else "fsdp2", "activation_checkpointing": {"mode": checkpointing}}
+    sharding = {
+        "backend": "none" if mesh is None or not sharded else "fsdp2",
+        "activation_checkpointing": {"mode": checkpointing},
+    }
     parallelise(
         model,
         ShardingSection.model_validate(sharding),
@@ -154,8 +187,17 @@ def make_model(
         head=model.head,
         tied=model.tied,
         mesh=mesh,  # type: ignore[arg-type]
-        compute_dtype=torch.float32,
+        compute_dtype=compute_dtype,
     )
-    materialise(model, config, torch.device("cpu"))
+    materialise(model, config, torch.device("cpu" if mesh is None else mesh.device_type))
     draw_weights(model, config, seed=seed)
     return model
+
+
+@torch.no_grad()
+def copy_weights(source: LanguageModel, target: LanguageModel) -> None:
+    """Weights of a whole model into one of the same config on a single rank, wherever that is."""
+    weights = dict(source.named_parameters())
+    for name, parameter in target.named_parameters():
+        local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
+        local.copy_(weights[name])
