@@ -14,6 +14,9 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 def process_group(device: torch.device) -> Iterator[DeviceMesh]:
     """Joins the ranks that torchrun started and yields a mesh with one axis, `shard`; leaves the group at the end.
 
+    A rank that fails does not: NCCL's leave-taking takes all ranks of the machine, and the others wait for this one, so
+    its error would not be told before NCCL's watchdog ends the process. The end of the process closes its connections.
+
     On GPUs tensors on the device go through NCCL and those on the host through gloo: what ranks have to agree on
     before a step does not wait for the device.
     """
@@ -21,7 +24,5 @@ def process_group(device: torch.device) -> Iterator[DeviceMesh]:
         dist.init_process_group("gloo")
     else:
         dist.init_process_group("cpu:gloo,cuda:nccl", device_id=device)
-    try:
-        yield init_device_mesh(device.type, (dist.get_world_size(),), mesh_dim_names=("shard",))
-    finally:
-        dist.destroy_process_group()
+    yield init_device_mesh(device.type, (dist.get_world_size(),), mesh_dim_names=("shard",))
+    dist.destroy_process_group()
