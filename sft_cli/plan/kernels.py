@@ -22,6 +22,8 @@ FLA = "fla-core"
 FLA_INSTALL = "pip install 'flash-linear-attention>=0.6' tilelang"
 VARLEN_LONGEST_HEAD = 256
 """Head dimension that FlashAttention 2, which torch's varlen attention calls, goes up to."""
+VARLEN_HEAD_STEP = 8
+"""And of which it must be a multiple; sdpa pads, varlen does not."""
 AMPERE, HOPPER = (8, 0), (9, 0)
 
 _MODULE = "the model's own module is the only one built in this version"
@@ -92,15 +94,25 @@ def _delta_net_slot(case: _Case, slot: str) -> tuple[str, str]:
 
 
 def _attention(case: _Case) -> tuple[str, str]:
-    by_segment = "torch's scaled_dot_product_attention, one call a packed sample: no mask is built"
-    if not case.on_gpu:
-        return "sdpa", by_segment
-    if case.recipe.batching.mode == "padding":
-        return "sdpa", "torch's scaled_dot_product_attention: padded rows need no mask, the causal kernel is enough"
+    is_padded, has_windows = case.recipe.batching.mode == "padding", _has_windows_within_rows(case)
+    calls = "padded rows need no mask" if is_padded else "one call a packed sample, no mask is built"
+    if has_windows:
+        calls = "with a T x T mask where a row is longer than a window"
+    sdpa = f"torch's scaled_dot_product_attention: {calls}"
+    if not case.on_gpu or (is_padded and not has_windows):
+        return "sdpa", sdpa
     hindrance = _varlen_hindrance(case)
     if hindrance is not None:
-        return "sdpa", f"{by_segment}; varlen won't do: {hindrance}"
+        return "sdpa", f"{sdpa}; varlen won't do: {hindrance}"
+    if is_padded:
+        return "varlen", "torch's FlashAttention knows sliding windows, for which sdpa would need a T x T mask"
     return "varlen", "all packed samples in one call of torch's FlashAttention, told where each begins"
+
+
+def _has_windows_within_rows(case: _Case) -> bool:
+    """Whether a row can be longer than some layer's window."""
+    longest_row = case.recipe.data.max_length or case.recipe.batching.tokens
+    return any(window is not None and window < longest_row for window in case.shape.windows)
 
 
 def _varlen_hindrance(case: _Case) -> str | None:
@@ -109,6 +121,8 @@ def _varlen_hindrance(case: _Case) -> str | None:
         return "it has no float32"
     if case.shape.head_dim > VARLEN_LONGEST_HEAD:
         return f"heads of {case.shape.head_dim}, and it goes up to {VARLEN_LONGEST_HEAD}"
+    if case.shape.head_dim % VARLEN_HEAD_STEP:
+        return f"heads of {case.shape.head_dim}, and it needs a multiple of {VARLEN_HEAD_STEP}"
     if case.dropout:
         return "the model has attention dropout, and it has none"
     if capability is not None and capability < AMPERE:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from sft_cli.errors import KernelError
 from sft_cli.plan.hardware import Hardware
 from sft_cli.plan.plan import Plan
+from sft_cli.plan.shapes import read_shape
 from sft_cli.recipe.schema import KernelsSection
 
 MakePlan = Callable[..., Plan]
@@ -52,6 +55,30 @@ def test_padded_rows_go_through_sdpa(make_plan: MakePlan) -> None:
     assert make_plan(hardware=H200, model=HYBRID, batching={"mode": "padding"}).recipe.kernels.attention == "sdpa"
 
 
+def padded_gemma(folder: Path, window: int) -> dict[str, Any]:
+    """Sections of a recipe: windows in five of six layers, and rows of up to 2,048 tokens."""
+    config = {"model_type": "gemma3_text", "sliding_window": window, "vocab_size": 1000}
+    (folder / "config.json").write_text(json.dumps(config))
+    batching, model = {"mode": "padding", "tokens": 8192}, {"path": str(folder / "config.json"), "weights": "random"}
+    return {"model": model, "batching": batching, "data": {"train": "builtin:chat", "max_length": 2048}}
+
+
+@pytest.mark.parametrize(("window", "expected"), [(512, "varlen"), (2048, "sdpa")])
+def test_padded_rows_longer_than_a_window_go_through_varlen(
+    make_plan: MakePlan, tmp_path: Path, window: int, expected: str
+) -> None:
+    """sdpa knows no window: it takes a T x T mask, and with that no kernel that shares keys among query heads."""
+    plan = make_plan(hardware=H200, **padded_gemma(tmp_path, window))
+    assert plan.recipe.kernels.attention == expected
+
+
+def test_where_varlen_cannot_do_the_windows_the_plan_says_so(make_plan: MakePlan, tmp_path: Path) -> None:
+    sections = padded_gemma(tmp_path, 512)
+    plan = make_plan(hardware=H200, **{**sections, "model": {**sections["model"], "dtype": "float32"}})
+    assert plan.recipe.kernels.attention == "sdpa"
+    assert "no float32" in chosen(plan)["attention"].because
+
+
 @pytest.mark.parametrize(
     ("model", "hardware", "hindrance"),
     [
@@ -67,6 +94,15 @@ def test_what_varlen_cannot_do_goes_through_sdpa(
     assert hindrance in chosen(plan)["attention"].because
     with pytest.raises(KernelError, match=r"`varlen` can't run this model here"):
         make_plan(hardware=hardware, model=model, kernels={"attention": "varlen"})
+
+
+def test_heads_that_varlen_has_no_kernel_for_go_through_sdpa(make_plan: MakePlan, tmp_path: Path) -> None:
+    """OpenLLaMA 3B: 32 heads of 100."""
+    config = {**read_shape("llama-3.1-8b"), "hidden_size": 3200, "head_dim": None, "num_key_value_heads": 32}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    plan = make_plan(hardware=H200, model={"path": str(tmp_path / "config.json"), "weights": "random"})
+    assert plan.recipe.kernels.attention == "sdpa"
+    assert "heads of 100" in chosen(plan)["attention"].because
 
 
 def test_what_the_recipe_names_stays_without_a_choice(make_plan: MakePlan) -> None:
