@@ -16,7 +16,7 @@ def local_device(device_type: str) -> torch.device:
     """The device of this rank; a GPU becomes torch's current one.
 
     Raises:
-        UsageError: the plan wants a GPU, and this torch can't use it.
+        UsageError: the plan wants a GPU, and this torch can't use it; or this machine has more ranks than GPUs.
     """
     if device_type == "cpu":
         return torch.device("cpu")
@@ -26,9 +26,21 @@ def local_device(device_type: str) -> torch.device:
             f"the driver shows a GPU, but torch {torch.__version__} {build}",
             fix="Install a torch for this driver (pytorch.org/get-started), or train on the CPU: CUDA_VISIBLE_DEVICES=",
         )
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    device = torch.device("cuda", _gpu_number(int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()))
     torch.cuda.set_device(device)
     return device
+
+
+def _gpu_number(local_rank: int, visible: int) -> int:
+    if local_rank < visible:
+        return local_rank
+    if visible == 1 and "SLURM_LOCALID" in os.environ:
+        return 0  # `srun --gpus-per-task=1` shows each task its own GPU alone
+    gpus = "1 GPU is" if visible == 1 else f"{visible} GPUs are"
+    raise UsageError(
+        f"process {local_rank} of this machine (counted from 0) has no GPU: {gpus} visible",
+        fix="Start as many processes as there are GPUs; CUDA_VISIBLE_DEVICES may hide others.",
+    )
 
 
 def peak_memory_reader(device: torch.device) -> Callable[[], float] | None:
