@@ -19,6 +19,8 @@ GPU_ONLY = frozenset({("linear_attention", "fla"), ("conv", "fla"), ("attention"
 
 FLA = "fla-core"
 """The distribution of flash-linear-attention that holds its kernels."""
+FLA_OLDEST = (0, 6)
+"""The version whose functions `kernels/fla.py` calls: older ones have them elsewhere, or without `chunk_indices`."""
 FLA_INSTALL = "pip install 'flash-linear-attention>=0.6' tilelang"
 VARLEN_LONGEST_HEAD = 256
 """Head dimension that FlashAttention 2, which torch's varlen attention calls, goes up to."""
@@ -43,9 +45,11 @@ class _Case:
     def on_gpu(self) -> bool:
         return bool(self.hardware.gpus) or self.hardware.named
 
-    def has(self, distribution: str) -> bool:
-        """Whether a package is there; for a GPU that was named with `--gpu`, that it will be."""
-        return self.hardware.named or distribution in self.hardware.packages
+    @property
+    def has_fla(self) -> bool:
+        """Whether flash-linear-attention is there, and new enough; for a GPU named with `--gpu`, that it will be."""
+        installed = self.hardware.packages.get(FLA)
+        return self.hardware.named or (installed is not None and _release(installed) >= FLA_OLDEST)
 
 
 def choose_kernels(
@@ -87,8 +91,8 @@ def choose_kernels(
 def _delta_net_slot(case: _Case, slot: str) -> tuple[str, str]:
     if case.shape.delta_net is None or not case.on_gpu:
         return "torch", "the reference; it keeps packed samples apart and runs on any device"
-    if not case.has(FLA):
-        return "torch", "flash-linear-attention is not installed, and kernels.strict is off: many times slower"
+    if not case.has_fla:
+        return "torch", "kernels.strict is off, no flash-linear-attention from 0.6 on is installed: many times slower"
     what = "the chunked delta rule" if slot == "linear_attention" else "the convolution with SiLU in one kernel"
     return "fla", f"{what} of flash-linear-attention, which keeps packed samples apart"
 
@@ -146,11 +150,11 @@ def _delta_net_problems(case: _Case, kernels: dict[str, str], automatic: list[st
     slots = ("linear_attention", "conv")
     named = [slot for slot in slots if kernels[slot] == "fla"]
     unnamed = [slot for slot in slots if slot in automatic]
-    if not case.has(FLA) and named:
-        what = "`fla` is asked for, and flash-linear-attention is not installed"
+    if not case.has_fla and named:
+        what = "`fla` is asked for, and no flash-linear-attention from 0.6 on is installed"
         yield Problem(f"kernels.{named[0]}", what, f"{FLA_INSTALL}.")
-    elif not case.has(FLA) and unnamed and case.recipe.kernels.strict:
-        what = "flash-linear-attention is not installed, and without it this model trains many times slower"
+    elif not case.has_fla and unnamed and case.recipe.kernels.strict:
+        what = "no flash-linear-attention from 0.6 on is installed, and without it this model trains many times slower"
         accept = ", ".join(f"{slot}: torch" for slot in unnamed)
         yield Problem(f"kernels.{unnamed[0]}", what, f"{FLA_INSTALL}; or accept it: `kernels: {{{accept}}}`.")
     if kernels["linear_attention"] == "fla" and _is_refused_backward(case.hardware):

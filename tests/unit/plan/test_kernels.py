@@ -118,8 +118,12 @@ def test_a_model_without_the_layer_says_so(make_plan: MakePlan) -> None:
     assert missing == {"linear_attention", "conv", "gated_norm"}
 
 
-def test_a_slow_stand_in_stops_the_run_unless_it_is_asked_for(make_plan: MakePlan) -> None:
-    bare = without("fla-core")
+OLD = Hardware(1, "NVIDIA H200", 140.4, compute_capability=(9, 0), packages={**PACKAGES, "fla-core": "0.5.9"})
+
+
+@pytest.mark.parametrize("bare", [without("fla-core"), OLD])
+def test_a_slow_stand_in_stops_the_run_unless_it_is_asked_for(make_plan: MakePlan, bare: Hardware) -> None:
+    """Nor is a version whose functions take other arguments what is needed."""
     with pytest.raises(KernelError, match="many times slower") as caught:
         make_plan(hardware=bare, model=HYBRID)
     assert caught.value.exit_code == 4
