@@ -1,9 +1,11 @@
 """The delta rule and the convolution of flash-linear-attention. Imported only where a plan chose them: needs Triton.
 
-Both are called below flash-linear-attention's own dispatch, which would put other packages' kernels in their place
-and say so in a log line at most. Padded rows go in as the segments of one pack: the kernels are compiled and tuned
-anew for every number of rows (`B` is a constant and a tuning key of `chunk_local_cumsum`), which made a step of padded
-batches 2.5 times as long on an H200.
+The delta rule is called below the dispatch of its entry, which would put flash-qla in its place and say so in a log line
+at most. The steps inside are still dispatched, and have to be: on Hopper TileLang takes one of the backward's, which
+Triton before 3.7.1 gets wrong. The convolution's are, too, but no other package's kernels are on by default.
+
+Padded rows go in as the segments of one pack: the kernels are compiled and tuned anew for every number of rows (`B` is
+a constant and a tuning key of `chunk_local_cumsum`), which made a step of padded batches 2.5 times as long on an H200.
 """
 
 from __future__ import annotations

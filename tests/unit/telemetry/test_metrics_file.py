@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sft_cli.telemetry.gpu import GpuReading
 from sft_cli.telemetry.meter import Totals
 from sft_cli.telemetry.metrics_file import MetricsFile, to_line
 from sft_cli.telemetry.records import DoneRecord, EvaluationRecord, StepRecord
@@ -30,6 +31,15 @@ def test_step_has_the_interfaces_keys(make_step: MakeStep) -> None:
         "step_seconds": 0.5,
         "data_wait_seconds": 0.01,
         "peak_memory_gib": 0.75,
+    }
+
+
+def test_a_gpu_adds_what_its_driver_says(make_step: MakeStep) -> None:
+    values = json.loads(to_line(make_step(7, gpu=GpuReading(0.97, 61, 642.5))))
+    assert {key: value for key, value in values.items() if key.startswith("gpu_")} == {
+        "gpu_utilization": 0.97,
+        "gpu_temperature_c": 61,
+        "gpu_power_w": 642.5,
     }
 
 
