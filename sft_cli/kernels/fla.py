@@ -1,7 +1,7 @@
 """The delta rule and the convolution of flash-linear-attention. Imported only where a plan chose them: needs Triton.
 
-The delta rule is called below the dispatch of its entry, which would put flash-qla in its place and say so in a log line
-at most. The steps inside are still dispatched, and have to be: on Hopper TileLang takes one of the backward's, which
+The delta rule is called below its outer dispatch, which would put flash-qla in its place and say so in a log line at
+most. The steps inside are still dispatched, and have to be: on Hopper TileLang takes one of the backward's, which
 Triton before 3.7.1 gets wrong. The convolution's are, too, but no other package's kernels are on by default.
 
 Padded rows go in as the segments of one pack: the kernels are compiled and tuned anew for every number of rows (`B` is
