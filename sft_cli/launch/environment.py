@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import site
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from sft_cli.plan.child_process import python_path
 from sft_cli.plan.plan import World
-
-_PACKAGE_PARENT = Path(__file__).parents[2]
 
 
 def worker_environment(
@@ -49,7 +47,7 @@ def worker_environment(
     if here == world.ranks:
         # Else gloo looks up the host's name: slow or wrong without a resolver, and no business of one machine.
         wanted["GLOO_SOCKET_IFNAME"] = "lo0" if platform == "darwin" else "lo"
-    return {**wanted, **base, "PYTHONPATH": _python_path(base)}
+    return {**wanted, **base, "PYTHONPATH": python_path(base)}
 
 
 def _kernel_caches(base: Mapping[str, str]) -> dict[str, str]:
@@ -68,10 +66,3 @@ def _kernel_caches(base: Mapping[str, str]) -> dict[str, str]:
 def usable_cores() -> int:
     """CPU cores that this process may run on: fewer than the machine's in a container or a Slurm job."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _python_path(base: Mapping[str, str]) -> str:
-    """Workers import the same sft_cli as this process, also from a checkout that is not installed."""
-    installed = {Path(folder) for folder in [*site.getsitepackages(), site.getusersitepackages()]}
-    ours = [] if _PACKAGE_PARENT in installed else [str(_PACKAGE_PARENT)]
-    return os.pathsep.join([*ours, *filter(None, [base.get("PYTHONPATH")])])

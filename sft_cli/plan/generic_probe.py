@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sft_cli.errors import ModelError
+from sft_cli.plan.child_process import asking_environment
 from sft_cli.plan.probed_model import ProbedModel
 
 TIMEOUT_SECONDS = 300
@@ -42,7 +42,7 @@ def probe_model(
         result = Path(folder, "result.json")
         command = [sys.executable, "-m", "sft_cli.worker.generic_probe", "--result", str(result)]
         # Without a GPU: the checks are in float32, and a command that only plans must not take one.
-        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
+        environment = {**asking_environment(), "CUDA_VISIBLE_DEVICES": ""}
         try:
             child = subprocess.run(
                 command,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -12,6 +11,7 @@ from pathlib import Path
 from sft_cli.errors import ModelError
 from sft_cli.plan import hub
 from sft_cli.plan.architecture import is_known
+from sft_cli.plan.child_process import asking_environment
 from sft_cli.plan.local_model import CONFIG
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -83,9 +83,8 @@ def _needs_code(folder: Path, file: str) -> bool:
     if file == CONFIG and is_known(json.loads((folder / CONFIG).read_text(encoding="utf-8"))):
         return False
     command = [sys.executable, "-c", _ASK_TRANSFORMERS, file, str(folder)]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
     asked = subprocess.run(
-        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        command, env=asking_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     return asked.stdout.strip().endswith("needs code")
 

@@ -1,0 +1,25 @@
+"""The environment of a Python that planning asks something: it imports this sft_cli, and nothing that lies around."""
+
+from __future__ import annotations
+
+import os
+import site
+from collections.abc import Mapping
+from pathlib import Path
+
+_PACKAGE_PARENT = Path(__file__).parents[2]
+
+
+def asking_environment(base: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """`base` for a child that asks no hub and imports nothing from the working directory.
+
+    That may be a model's own folder, and a torch.py in it is code that nobody trusts.
+    """
+    return {**base, "PYTHONSAFEPATH": "1", "PYTHONPATH": python_path(base), "HF_HUB_OFFLINE": "1"}
+
+
+def python_path(base: Mapping[str, str]) -> str:
+    """PYTHONPATH with which a child imports the same sft_cli as this process, also from a checkout not installed."""
+    installed = {Path(folder) for folder in [*site.getsitepackages(), site.getusersitepackages()]}
+    ours = [] if _PACKAGE_PARENT in installed else [str(_PACKAGE_PARENT)]
+    return os.pathsep.join([*ours, *filter(None, [base.get("PYTHONPATH")])])
