@@ -103,7 +103,7 @@ class Architecture:
 
 def is_known(config: Mapping[str, Any]) -> bool:
     """Whether a family file knows this config's `model_type`."""
-    return text_config(config).get("model_type") in MODEL_TYPES
+    return str(text_config(config).get("model_type")) in MODEL_TYPES
 
 
 def read_architecture(config: Mapping[str, Any], where: str | None = None) -> Architecture:
@@ -144,6 +144,8 @@ def read_architecture(config: Mapping[str, Any], where: str | None = None) -> Ar
         )
     linear = _linear_layers(read, layers) if hybrid else (False,) * layers
     sparse = _sparse_layers(read, layers, family)
+    key_value_heads = read.count("num_key_value_heads", heads)
+    _require_multiple(read, "num_attention_heads", heads, "num_key_value_heads", key_value_heads)
     attention_bias = family not in ("mistral", "qwen2") and read.flag("attention_bias")
     return Architecture(
         family=family,
@@ -154,7 +156,7 @@ def read_architecture(config: Mapping[str, Any], where: str | None = None) -> Ar
         windows=_windows(read, layers, family),
         sparse=sparse,
         heads=heads,
-        key_value_heads=read.count("num_key_value_heads", heads),
+        key_value_heads=key_value_heads,
         head_dim=read.count("head_dim", hidden_size // heads),
         gated_attention=hybrid,
         head_norms=hybrid or family in ("qwen3", "gemma3"),
@@ -168,23 +170,41 @@ def read_architecture(config: Mapping[str, Any], where: str | None = None) -> Ar
     )
 
 
+def _require_multiple(read: ConfigReader, key: str, value: int, part: str, divisor: int) -> None:
+    if value % divisor:
+        raise ModelError(
+            f"the model's config has {key}: {value}, which is no multiple of {part}: {divisor}",
+            where=read.where,
+            fix=TAKE_AGAIN,
+        )
+
+
 def _delta_net(read: ConfigReader) -> DeltaNet:
-    return DeltaNet(
+    shape = DeltaNet(
         key_heads=read.count("linear_num_key_heads"),
         value_heads=read.count("linear_num_value_heads"),
         key_head_dim=read.count("linear_key_head_dim"),
         value_head_dim=read.count("linear_value_head_dim"),
         conv_kernel=read.count("linear_conv_kernel_dim"),
     )
+    _require_multiple(read, "linear_num_value_heads", shape.value_heads, "linear_num_key_heads", shape.key_heads)
+    return shape
 
 
 def _experts(read: ConfigReader) -> Experts:
-    return Experts(
+    shape = Experts(
         count=read.count("num_experts"),
         per_token=read.count("num_experts_per_tok"),
         intermediate_size=read.count("moe_intermediate_size"),
         shared_intermediate_size=read.count("shared_expert_intermediate_size"),
     )
+    if shape.per_token > shape.count:
+        raise ModelError(
+            f"the model's config has num_experts_per_tok: {shape.per_token}, and num_experts: {shape.count}",
+            where=read.where,
+            fix=TAKE_AGAIN,
+        )
+    return shape
 
 
 def _linear_layers(read: ConfigReader, layers: int) -> tuple[bool, ...]:

@@ -61,6 +61,16 @@ MODEL_TYPES = {
     ),
 }
 
+_KINDS: dict[str, type] = {
+    "architectures": list,
+    "text_config": dict,
+    "rope_parameters": dict,
+    "rope_scaling": dict,
+    "mlp_only_layers": list,
+}
+"""What a key must be where a config has it and it isn't null."""
+_DTYPES = ("float32", "bfloat16", "float16")
+
 TEXT_TYPE = {"qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text", "gemma3": "gemma3_text"}
 """A vision-language `model_type` whose text model is trained, to the `model_type` of that."""
 
@@ -73,7 +83,7 @@ def text_config(config: Mapping[str, Any]) -> dict[str, Any]:
     text_type = TEXT_TYPE.get(str(config.get("model_type")))
     if text_type is None:
         return dict(config)
-    if "text_config" not in config:
+    if not isinstance(config.get("text_config"), Mapping):
         return {**config, "model_type": text_type}
     # What the outer config says of the whole model, where the inner one is silent.
     outer = {key: config[key] for key in ("dtype", "torch_dtype") if key in config}
@@ -111,6 +121,8 @@ def refuse_unsupported(config: Mapping[str, Any], where: str | None) -> None:
             where=where,
             fix="Take config.json from the model's own repository again.",
         )
+    for part in (config, text_config(config)):
+        _refuse_other_kinds(part, where)
     if config.get("quantization_config") is not None:
         raise ModelError(
             "the checkpoint is quantised; its weights can't be trained in full",
@@ -132,4 +144,28 @@ def refuse_unsupported(config: Mapping[str, Any], where: str | None) -> None:
             f"{', '.join(architectures)} is not a language model to fine-tune on chats",
             where=where,
             fix="Use a checkpoint whose architecture ends in ForCausalLM.",
+        )
+
+
+def _refuse_other_kinds(config: Mapping[str, Any], where: str | None) -> None:
+    """ModelError for a value that is no list, object, data type or share where one is needed."""
+    wrong = [
+        (key, "a list" if kind is list else "an object")
+        for key, kind in _KINDS.items()
+        if config.get(key) is not None and not isinstance(config[key], kind)
+    ]
+    wrong += [
+        (key, f"one of {', '.join(_DTYPES)}")
+        for key in ("dtype", "torch_dtype")
+        if config.get(key) is not None and config[key] not in _DTYPES
+    ]
+    dropout = config.get("attention_dropout")
+    if dropout is not None and not (isinstance(dropout, (int, float)) and 0 <= dropout < 1):
+        wrong.append(("attention_dropout", "a number from 0 up to but not 1"))
+    if wrong:
+        key, needed = wrong[0]
+        raise ModelError(
+            f"the model's config has {key}: {config[key]!r} where {needed} is needed",
+            where=where,
+            fix="Take config.json from the model's own repository again.",
         )

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from sft_cli.errors import ModelError
-from sft_cli.plan.architecture import DeltaNet, Experts, read_architecture
+from sft_cli.plan.architecture import DeltaNet, Experts, is_known, read_architecture
 from sft_cli.plan.shapes import read_shape
 
 LLAMA = read_shape("llama-3.1-8b")
@@ -91,3 +91,46 @@ def test_what_is_not_supported_is_refused_at_its_place(config: dict[str, Any], w
     assert caught.value.where == "recipe.yaml:3: model.path"
     assert caught.value.fix
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("architectures", "LlamaForCausalLM"),
+        ("architectures", 5),
+        ("rope_parameters", "default"),
+        ("rope_scaling", [1, 2]),
+        ("text_config", "llama"),
+        ("attention_dropout", "0.5"),
+        ("attention_dropout", -1),
+        ("dtype", "float99"),
+        ("torch_dtype", 5),
+        ("model_type", ["llama"]),
+    ],
+)
+def test_a_value_of_another_kind_is_named(key: str, value: Any) -> None:
+    config = {**LLAMA, key: value}
+    is_known(config)
+    with pytest.raises(ModelError, match=rf"the model's config has {key}:? ") as caught:
+        read_architecture(config, "recipe.yaml:1")
+    assert caught.value.where == "recipe.yaml:1"
+
+
+def test_a_vision_language_config_without_a_text_config_that_can_be_read() -> None:
+    with pytest.raises(ModelError, match="text_config: 'x' where an object is needed"):
+        read_architecture({**HYBRID, "model_type": "qwen3_5", "text_config": "x"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_key_value_heads": 3}, "num_attention_heads: 4, which is no multiple of num_key_value_heads: 3"),
+        ({"linear_num_value_heads": 3}, "linear_num_value_heads: 3, which is no multiple of linear_num_key_heads: 2"),
+        ({"num_experts": 6, "num_experts_per_tok": 9}, "num_experts_per_tok: 9, and num_experts: 6"),
+        ({"mlp_only_layers": 3}, "mlp_only_layers: 3 where a list is needed"),
+    ],
+)
+def test_sizes_that_contradict_each_other(changes: dict[str, Any], message: str) -> None:
+    sizes = {"num_attention_heads": 4, "num_key_value_heads": 2, "linear_num_value_heads": 4, "linear_num_key_heads": 2}
+    with pytest.raises(ModelError, match=message):
+        read_architecture({**HYBRID, **sizes, "model_type": "qwen3_next", **changes})
