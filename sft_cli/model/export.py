@@ -18,13 +18,11 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from sft_cli.model.language_model import LanguageModel
-from sft_cli.model.safetensors_folder import INDEX, SafetensorsFolder
+from sft_cli.model.safetensors_folder import DTYPES, INDEX, SafetensorsFolder
 from sft_cli.model.tensor_names import TensorNames
 
 SHARD_BYTES = 4 * 2**30
 """About how large one safetensors file becomes, and how much of the model rank 0 holds at a time."""
-
-_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 _BESIDE_CONFIG = (
     "generation_config.json",
@@ -94,12 +92,12 @@ def _tensors(
         location = names.locate(parameter_name)
         for name, tensor in location.split(_whole(parameter)):
             trained.add(name)
-            yield name, tensor.to(_DTYPES[source.dtype(name)] if source is not None else default)
+            yield name, tensor.to(DTYPES[source.dtype(name)] if source is not None else default)
     for name in source.names() if source is not None else ():
         if name == names.head and model.tied:
             # A source may store a tied head too; the old one beside the new embedding would untie them on loading.
             # A copy, because safetensors refuses two names of one storage.
-            yield name, _whole(model.embedding.weight).to(_DTYPES[source.dtype(name)]).clone()
+            yield name, _whole(model.embedding.weight).to(DTYPES[source.dtype(name)]).clone()
         elif name not in trained:
             yield name, source.rows(name, slice(None))
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from sft_cli.errors import ModelError
 
 INDEX = "model.safetensors.index.json"
+DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+"""Of weights that can be trained, by the names that safetensors gives them."""
 
 
 class SafetensorsFolder:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sft_cli.errors import ModelError
 from sft_cli.model.families.family import Family
-from sft_cli.model.safetensors_folder import SafetensorsFolder
+from sft_cli.model.safetensors_folder import DTYPES, SafetensorsFolder
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Location:
         return [part.format(index) for index in range(shape[0]) for part in self.parts]
 
     def require(self, source: SafetensorsFolder, shape: torch.Size) -> None:
-        """ModelError where the source lacks a tensor of a parameter of this shape, or has it in another shape."""
+        """ModelError where the source lacks a tensor of such a parameter, or has it in a shape or dtype that does not fit."""
         expected = shape if not self.parts else torch.Size((shape[1] // len(self.parts), *shape[2:]))
         for name in self.names(shape):
             if name not in source:
@@ -43,6 +43,12 @@ class Location:
                     f"tensor {name} has shape {source.shape(name)}, config.json says {tuple(expected)}",
                     where=str(source.path),
                     fix="Use a folder whose safetensors belong to its config.json.",
+                )
+            if source.dtype(name) not in DTYPES:
+                raise ModelError(
+                    f"tensor {name} is stored as {source.dtype(name)}, which can't be trained",
+                    where=str(source.path),
+                    fix=f"Use the checkpoint that it was made from, in one of {', '.join(DTYPES)}.",
                 )
 
     def read(self, source: SafetensorsFolder, rows: slice, shape: torch.Size) -> Tensor:

@@ -57,7 +57,7 @@ def load_weights(model: LanguageModel, folder: SafetensorsFolder) -> None:
     """Weights from a model folder; each rank reads the rows that it holds.
 
     Raises:
-        ModelError: a tensor is missing or has another shape.
+        ModelError: a tensor is missing, has another shape, or is of a dtype that is not trained.
     """
     names = TensorNames(model.family, folder)
     for name, parameter in model.transformers_named_parameters():

@@ -121,6 +121,17 @@ def test_a_tensor_of_another_shape_is_named(tmp_path: Path) -> None:
         load_weights(make_model("llama"), SafetensorsFolder(tmp_path))
 
 
+def test_a_dtype_that_no_export_could_give_back_is_named(tmp_path: Path) -> None:
+    """At the start of a run, and not where it would be exported."""
+    weights = weights_of("llama")
+    save_file(
+        {**weights, "model.norm.weight": weights["model.norm.weight"].to(torch.float8_e4m3fn)},
+        tmp_path / "model.safetensors",
+    )
+    with pytest.raises(ModelError, match=r"model\.norm\.weight is stored as F8_E4M3"):
+        load_weights(make_model("llama"), SafetensorsFolder(tmp_path))
+
+
 Tensors = dict[str, torch.Tensor]
 SHARDED = ("qwen3_5", "qwen3_next")
 
