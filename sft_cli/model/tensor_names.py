@@ -29,7 +29,7 @@ class Location:
         return [part.format(index) for index in range(shape[0]) for part in self.parts]
 
     def require(self, source: SafetensorsFolder, shape: torch.Size) -> None:
-        """ModelError where the source lacks a tensor of such a parameter, or has it in a shape or dtype that does not fit."""
+        """ModelError where the source lacks a tensor of such a parameter, or its shape or dtype does not fit."""
         expected = shape if not self.parts else torch.Size((shape[1] // len(self.parts), *shape[2:]))
         for name in self.names(shape):
             if name not in source:
