@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
+from sft_cli.errors import ModelError
 from sft_cli.model.families import FAMILIES
 from sft_cli.model.language_model import LanguageModel, LossFunction
 from sft_cli.plan.model_types import text_config
@@ -34,11 +35,24 @@ def transformers_config(config: dict[str, Any], code_folder: Path | None = None)
 def build_skeleton(
     config: dict[str, Any], dtype: torch.dtype = torch.float32, *, code_folder: Path | None = None
 ) -> PreTrainedModel:
-    """The `...ForCausalLM` of transformers (or of the folder's own code) for a config.json, on meta, in `dtype`."""
-    with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(
-            transformers_config(config, code_folder), dtype=dtype, trust_remote_code=code_folder is not None
-        )
+    """The `...ForCausalLM` of transformers (or of the folder's own code) for a config.json, on meta, in `dtype`.
+
+    Raises:
+        ModelError: a value of the config that transformers does not take: an activation or a rope_type that it doesn't
+            know, an odd head_dim. There is no end to them, nor to what it raises.
+    """
+    try:
+        with torch.device("meta"):
+            return AutoModelForCausalLM.from_config(
+                transformers_config(config, code_folder), dtype=dtype, trust_remote_code=code_folder is not None
+            )
+    except Exception as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ModelError(
+            f"transformers can't build a model from its config: {said}",
+            where=None if code_folder is None else str(code_folder),
+            fix="Correct that value, or take config.json from the model's own repository again.",
+        ) from error
 
 
 def build(
