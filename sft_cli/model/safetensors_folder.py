@@ -21,13 +21,14 @@ class SafetensorsFolder:
         path: the model folder: one `model.safetensors`, or several with an index.
 
     Raises:
-        ModelError: no safetensors in it, a file of the index missing, or a file damaged.
+        ModelError: no safetensors in it, a file or tensor of the index missing, or a file damaged.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file_of = _files_by_tensor(path)
         self._opened: dict[str, safe_open] = {}
+        self._require_tensors_in_their_files()
 
     def __contains__(self, name: str) -> bool:
         return name in self._file_of
@@ -46,6 +47,17 @@ class SafetensorsFolder:
         """Rows `rows` of a tensor in its own dtype; only they are read."""
         file = self._file(name)
         return file.get_tensor(name) if rows == slice(None) else file.get_slice(name)[rows]
+
+    def _require_tensors_in_their_files(self) -> None:
+        """What the index says and the files lack would else show itself where the tensor is read: after training."""
+        held = {file: set(_open(self.path / file).keys()) for file in set(self._file_of.values())}
+        for name, file in self._file_of.items():
+            if name not in held[file]:
+                raise ModelError(
+                    f"{INDEX} names a tensor {name} in {file}, which has none of that name",
+                    where=str(self.path),
+                    fix="Download the model again; the copy is not complete.",
+                )
 
     def _file(self, name: str) -> safe_open:
         """The file of a tensor, opened once: a header names thousands of experts, and each opening parses it."""

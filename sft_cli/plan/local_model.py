@@ -83,14 +83,14 @@ def missing_shards(folder: Path) -> list[str]:
     if not index.is_file():
         return []
     try:
-        weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        files = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        return sorted(name for name in files if not (folder / name).is_file())
+    except (json.JSONDecodeError, UnicodeDecodeError, LookupError, AttributeError, TypeError) as error:
         raise ModelError(
             f"{index.name} is not an index of safetensors files",
             where=str(folder),
             fix="Download the model again; the copy is not complete.",
         ) from error
-    return sorted({name for name in weight_map.values() if not (folder / name).is_file()})
 
 
 def has_tokenizer(folder: Path) -> bool:

@@ -35,6 +35,13 @@ def test_an_index_that_names_a_missing_file(tmp_path: Path) -> None:
         SafetensorsFolder(tmp_path)
 
 
+def test_an_index_that_names_a_tensor_which_its_file_lacks(tmp_path: Path) -> None:
+    save_file({"a": torch.ones(2)}, tmp_path / "one.safetensors")
+    (tmp_path / INDEX).write_text(json.dumps({"weight_map": {"a": "one.safetensors", "b": "one.safetensors"}}))
+    with pytest.raises(ModelError, match=r"names a tensor b in one\.safetensors"):
+        SafetensorsFolder(tmp_path)
+
+
 def test_no_weights(tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
     with pytest.raises(ModelError, match="no safetensors weights"):

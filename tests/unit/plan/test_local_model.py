@@ -64,8 +64,9 @@ def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     require_weights(tmp_path, WHERE)
 
 
-def test_a_damaged_index(tmp_path: Path) -> None:
-    (tmp_path / "model.safetensors.index.json").write_text("[]")
+@pytest.mark.parametrize("text", ["[]", "{", "{}", '{"weight_map": ["a"]}', '{"weight_map": {"a": 5}}'])
+def test_a_damaged_index(text: str, tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors.index.json").write_text(text)
     with pytest.raises(ModelError, match="not an index"):
         require_weights(tmp_path, WHERE)
 
