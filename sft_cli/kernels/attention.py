@@ -16,6 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AttentionInterface, PreTrainedConfig
 
+from sft_cli.errors import KernelError
+
 Attention = Callable[..., tuple[Tensor, None]]
 
 
@@ -85,7 +87,12 @@ def _varlen() -> Attention:
     ) -> tuple[Tensor, None]:
         """As `sdpa`, all segments in one call of torch's FlashAttention; bfloat16 or float16 on a GPU."""
         assert attention_mask is None, "a mask switches packing off: the batch must carry none"
-        assert dropout == 0.0, "torch's varlen attention has no dropout"
+        if dropout:
+            raise KernelError(
+                f"the model drops {dropout:.0%} of its attention weights, and torch's varlen attention can't",
+                where="kernels.attention",
+                fix="Write `attention: sdpa`.",
+            )
         rows, _, length, _ = query.shape
         if cu_seq_lens_q is None:
             cu_seq_lens_q = torch.arange(0, rows * length + 1, length, dtype=torch.int32, device=query.device)

@@ -74,7 +74,9 @@ def forward(
     """
     rows, length, _ = hidden_states.shape
     mixed, gate, b, a = project(block, hidden_states)
-    mixed = causal_conv(mixed, block.conv1d.weight.squeeze(1), block.conv1d.bias, cu_seq_lens_q, chunk_indices)
+    # Under autocast the weight is float32, and a product with it would be, too.
+    taps = block.conv1d.weight.squeeze(1).to(mixed.dtype)
+    mixed = causal_conv(mixed, taps, block.conv1d.bias, cu_seq_lens_q, chunk_indices)
     query, key, value = mixed.split([block.key_dim, block.key_dim, block.value_dim], dim=-1)
     log_decay = -block.A_log.float().exp() * F.softplus(a.float() + block.dt_bias)
     out = delta_rule(

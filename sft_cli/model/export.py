@@ -84,7 +84,7 @@ def export(
 def _tensors(
     model: LanguageModel, config: dict[str, Any], source: SafetensorsFolder | None
 ) -> Iterator[tuple[str, Tensor]]:
-    """Whole tensors on the CPU, one parameter at a time; gathering one is a collective."""
+    """Whole tensors, one parameter at a time; gathering one is a collective. Only rank 0's have content."""
     default = getattr(torch, str(config.get("dtype") or config.get("torch_dtype") or "float32"))
     names = TensorNames(model.family, source)
     trained = set()
@@ -98,14 +98,14 @@ def _tensors(
             # A source may store a tied head too; the old one beside the new embedding would untie them on loading.
             # A copy, because safetensors refuses two names of one storage.
             yield name, _whole(model.embedding.weight).to(DTYPES[source.dtype(name)]).clone()
-        elif name not in trained:
+        elif name not in trained and dist.get_rank() == 0:
             yield name, source.rows(name, slice(None))
 
 
 def _whole(parameter: Tensor) -> Tensor:
-    """All of a parameter on the CPU, in the dtype that it is trained in."""
+    """All of a parameter, in the dtype that it is trained in, on the CPU of rank 0; the others keep none of it."""
     whole = parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
-    return whole.detach().to("cpu")
+    return whole.detach().to("cpu" if dist.get_rank() == 0 else "meta")
 
 
 def _write_weights(folder: Path, tensors: Iterator[tuple[str, Tensor]], *, is_first: bool) -> None:

@@ -28,6 +28,7 @@ VARLEN_HEAD_STEP = 8
 """And of which it must be a multiple; sdpa pads, varlen does not."""
 AMPERE, HOPPER = (8, 0), (9, 0)
 
+_TF32 = "Triton rounds float32 matrix products to TF32"
 _MODULE = "the model's own module is the only one built in this version"
 
 
@@ -44,6 +45,14 @@ class _Case:
     @property
     def on_gpu(self) -> bool:
         return bool(self.hardware.gpus) or self.hardware.named
+
+    @property
+    def is_before_ampere(self) -> bool:
+        return self.hardware.compute_capability is not None and self.hardware.compute_capability < AMPERE
+
+    @property
+    def capability(self) -> str:
+        return "compute capability " + ".".join(map(str, self.hardware.compute_capability or ()))
 
     @property
     def has_fla(self) -> bool:
@@ -91,10 +100,28 @@ def choose_kernels(
 def _delta_net_slot(case: _Case, slot: str) -> tuple[str, str]:
     if case.shape.delta_net is None or not case.on_gpu:
         return "torch", "the reference; it keeps packed samples apart and runs on any device"
-    if not case.has_fla:
-        return "torch", "kernels.strict is off, no flash-linear-attention from 0.6 on is installed: many times slower"
+    if case.recipe.model.dtype == "float32":
+        return "torch", f"the reference: {_TF32}, and float32 was asked for; many times slower than bfloat16"
+    hindrance = _fla_hindrance(case, slot)
+    if hindrance is not None:
+        return "torch", f"the reference, many times slower, since kernels.strict is off: {hindrance[0]}"
     what = "the chunked delta rule" if slot == "linear_attention" else "the convolution with SiLU in one kernel"
     return "fla", f"{what} of flash-linear-attention, which keeps packed samples apart"
+
+
+def _fla_hindrance(case: _Case, slot: str) -> tuple[str, str] | None:
+    """Why flash-linear-attention can't serve a slot of this model on this GPU, and the remedy; None where it can."""
+    if not case.has_fla:
+        return "no flash-linear-attention from 0.6 on is installed", f"{FLA_INSTALL}."
+    if slot == "linear_attention" and _is_refused_backward(case.hardware):
+        triton = case.hardware.packages["triton"]
+        what = f"flash-linear-attention's backward is wrong on Hopper with Triton {triton} (issue 640), so it refuses"
+        return what, "pip install tilelang, whose kernel takes its place; or a Triton from 3.7.1 on."
+    if case.recipe.model.dtype == "float32":
+        return _TF32, "Write `dtype: bfloat16` under `model`."
+    if case.is_before_ampere:
+        return f"{case.capability}, and Triton's bfloat16 needs 8.0", "Train on a newer GPU."
+    return None
 
 
 def _attention(case: _Case) -> tuple[str, str]:
@@ -120,7 +147,6 @@ def _has_windows_within_rows(case: _Case) -> bool:
 
 
 def _varlen_hindrance(case: _Case) -> str | None:
-    capability = case.hardware.compute_capability
     if case.recipe.model.dtype == "float32":
         return "it has no float32"
     if case.shape.head_dim > VARLEN_LONGEST_HEAD:
@@ -129,8 +155,8 @@ def _varlen_hindrance(case: _Case) -> str | None:
         return f"heads of {case.shape.head_dim}, and it needs a multiple of {VARLEN_HEAD_STEP}"
     if case.dropout:
         return "the model has attention dropout, and it has none"
-    if capability is not None and capability < AMPERE:
-        return f"compute capability {capability[0]}.{capability[1]}, and it needs 8.0"
+    if case.is_before_ampere:
+        return f"{case.capability}, and it needs 8.0"
     return None
 
 
@@ -147,23 +173,21 @@ def _problems(case: _Case, kernels: dict[str, str], automatic: list[str]) -> Ite
 
 
 def _delta_net_problems(case: _Case, kernels: dict[str, str], automatic: list[str]) -> Iterator[Problem]:
+    """The first slot that can't have what it needs; the other mostly lacks the same."""
     slots = ("linear_attention", "conv")
-    named = [slot for slot in slots if kernels[slot] == "fla"]
-    unnamed = [slot for slot in slots if slot in automatic]
-    if not case.has_fla and named:
-        what = "`fla` is asked for, and no flash-linear-attention from 0.6 on is installed"
-        yield Problem(f"kernels.{named[0]}", what, f"{FLA_INSTALL}.")
-    elif not case.has_fla and unnamed and case.recipe.kernels.strict:
-        what = "no flash-linear-attention from 0.6 on is installed, and without it this model trains many times slower"
-        accept = ", ".join(f"{slot}: torch" for slot in unnamed)
-        yield Problem(f"kernels.{unnamed[0]}", what, f"{FLA_INSTALL}; or accept it: `kernels: {{{accept}}}`.")
-    if kernels["linear_attention"] == "fla" and _is_refused_backward(case.hardware):
-        triton = case.hardware.packages["triton"]
-        yield Problem(
-            "kernels.linear_attention",
-            f"flash-linear-attention's backward is wrong on Hopper with Triton {triton} (its issue 640), so it refuses",
-            "pip install tilelang, whose kernel takes its place; or a Triton from 3.7.1 on.",
-        )
+    for slot in slots:
+        hindrance = _fla_hindrance(case, slot)
+        if hindrance is None:
+            continue
+        what, remedy = hindrance
+        if slot not in automatic and kernels[slot] == "fla":
+            yield Problem(f"kernels.{slot}", f"`fla` can't run this model here: {what}", remedy)
+            return
+        if slot in automatic and case.recipe.kernels.strict and case.recipe.model.dtype != "float32":
+            accept = ", ".join(f"{other}: torch" for other in slots if other in automatic)
+            slow = f"{what}, and without its kernels this model trains many times slower"
+            yield Problem(f"kernels.{slot}", slow, f"{remedy} Or accept it: `kernels: {{{accept}}}`.")
+            return
 
 
 def _is_refused_backward(hardware: Hardware) -> bool:

@@ -73,6 +73,6 @@ def _require_finite(numbers: Numbers) -> None:
         raise NonFiniteError(
             f"the loss or the gradient was not a finite number at step {numbers.first_bad_step} "
             f"(now: loss {numbers.loss:g}, gradient norm {numbers.grad_norm:g})",
-            fix="Lower optimizer.learning_rate or lengthen schedule.warmup. Nothing was updated or saved from that "
-            "step; earlier checkpoints are whole.",
+            fix="Lower optimizer.learning_rate or lengthen schedule.warmup. That step updated nothing, and nothing was "
+            "saved after it; earlier checkpoints are whole.",
         )

@@ -52,7 +52,7 @@ class Numbers:
     first_bad_step: int
 
 
-@dataclass(frozen=True)
+@dataclass
 class TrainStep:
     """What every step needs: the model, its optimizer, and the rate of each step."""
 
@@ -62,9 +62,10 @@ class TrainStep:
     max_grad_norm: float | None
     device: torch.device
     first_bad_step: Tensor = field(init=False)
+    """As in `StepResult`."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "first_bad_step", torch.zeros((), dtype=torch.int64, device=self.device))
+        self.first_bad_step = torch.zeros((), dtype=torch.int64, device=self.device)
 
     def __call__(self, step: int, micro_batches: Sequence[Batch], stop_signal: int) -> StepResult:
         """Forward and backward over this rank's micro-batches, then one update; the host never waits for the device.
@@ -86,7 +87,7 @@ class TrainStep:
         self.optimizer.found_inf = is_bad.float()  # type: ignore[attr-defined]
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return StepResult(totals, loss, grad_norm, self.first_bad_step)
+        return StepResult(totals, loss, grad_norm, self.first_bad_step.clone())
 
     def backward(self, micro_batches: Sequence[Batch], supervised_tokens: int) -> Tensor:
         """Adds this rank's gradients; returns its part of the mean loss, a float32 scalar on the device.

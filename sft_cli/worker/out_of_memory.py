@@ -9,8 +9,16 @@ import torch
 from sft_cli.errors import OutOfMemoryError
 from sft_cli.plan.plan import Plan
 
+TEXTS = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
+"""How libraries that ask the driver themselves (Triton, cuBLAS, NCCL) say it, in errors of many classes."""
 
-def explain(error: torch.OutOfMemoryError, plan: Plan) -> OutOfMemoryError:
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether the GPU's memory did not suffice."""
+    return isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in TEXTS)
+
+
+def explain(error: RuntimeError, plan: Plan) -> OutOfMemoryError:
     """What did not fit, and what to change first."""
     request = re.search(r"Tried to allocate [\d.]+ \w+", str(error))
     estimate = f"the plan estimated {plan.memory_gib.total:.1f} GiB"

@@ -28,7 +28,7 @@ from sft_cli.train.report import Report
 from sft_cli.train.step import TrainStep
 from sft_cli.train.warm_up import warm_up
 from sft_cli.worker.assemble import assemble_meter, assemble_model, assemble_run, write_kernels_json
-from sft_cli.worker.out_of_memory import explain
+from sft_cli.worker.out_of_memory import explain, is_out_of_memory
 
 
 def run(plan_path: Path, session: RankSession, *, is_dry_run: bool) -> int:
@@ -42,7 +42,9 @@ def run(plan_path: Path, session: RankSession, *, is_dry_run: bool) -> int:
     try:
         with process_group(device) as mesh:
             return _train(plan, session, mesh, device, is_dry_run=is_dry_run)
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:
+        if device.type == "cpu" or not is_out_of_memory(error):
+            raise
         raise explain(error, plan) from error
 
 

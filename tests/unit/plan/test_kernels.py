@@ -137,7 +137,7 @@ def test_a_slow_stand_in_stops_the_run_unless_it_is_asked_for(make_plan: MakePla
 
 
 def test_a_named_kernel_that_is_not_installed_is_refused_even_if_not_strict(make_plan: MakePlan) -> None:
-    with pytest.raises(KernelError, match="`fla` is asked for"):
+    with pytest.raises(KernelError, match="`fla` can't run this model here"):
         make_plan(hardware=without("fla-core"), model=HYBRID, kernels={"strict": False, "conv": "fla"})
 
 
@@ -145,6 +145,26 @@ def test_a_named_kernel_that_is_not_installed_is_refused_even_if_not_strict(make
 def test_gpu_kernels_are_refused_on_a_cpu(make_plan: MakePlan, slot: str, backend: str) -> None:
     with pytest.raises(KernelError, match=f"`{backend}` needs a GPU"):
         make_plan(kernels={slot: backend})
+
+
+def test_a_gpu_too_old_for_it_is_never_slow_unasked(make_plan: MakePlan) -> None:
+    old = Hardware(1, "Tesla T4", 15.0, compute_capability=(7, 5), packages=PACKAGES)
+    with pytest.raises(KernelError, match=r"capability 7\.5.*many times slower"):
+        make_plan(hardware=old, model=HYBRID)
+    with pytest.raises(KernelError, match="`fla` can't run this model here"):
+        make_plan(hardware=old, model=HYBRID, kernels={"linear_attention": "fla", "conv": "torch"})
+    asked = make_plan(hardware=old, model=HYBRID, kernels={"linear_attention": "torch", "conv": "torch"})
+    assert asked.recipe.kernels.linear_attention == "torch"
+
+
+def test_who_asks_for_float32_gets_float32(make_plan: MakePlan) -> None:
+    """The built-in recipe does, and has to run on a GPU as well."""
+    exact = {**HYBRID, "dtype": "float32"}
+    plan = make_plan(hardware=H200, model=exact)
+    assert (plan.recipe.kernels.linear_attention, plan.recipe.kernels.conv) == ("torch", "torch")
+    assert "TF32" in chosen(plan)["linear_attention"].because
+    with pytest.raises(KernelError, match="`fla` can't run this model here: Triton rounds"):
+        make_plan(hardware=H200, model=exact, kernels={"conv": "fla"})
 
 
 @pytest.mark.parametrize("triton", ["3.4.0", "3.6.0", "3.7.0+git1a2b"])

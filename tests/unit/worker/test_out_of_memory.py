@@ -7,7 +7,7 @@ from sft_cli.plan.hardware import Hardware
 from sft_cli.plan.model_facts import find_model
 from sft_cli.plan.resolve import resolve
 from sft_cli.recipe.schema import Recipe
-from sft_cli.worker.out_of_memory import explain
+from sft_cli.worker.out_of_memory import explain, is_out_of_memory
 
 TORCH_SAYS = (
     "CUDA out of memory. Tried to allocate 7.58 GiB. GPU 0 has a total capacity of 139.80 GiB of which 3.05 GiB is "
@@ -33,3 +33,16 @@ def test_it_says_what_did_not_fit_and_what_to_change_first(changes: dict[str, ob
     assert error.fix is not None
     assert error.fix.startswith(first_remedy)
     assert "Lower batching.tokens" in error.fix
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (torch.OutOfMemoryError(TORCH_SAYS), True),
+        (RuntimeError("Triton Error [CUDA]: out of memory"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
+        (RuntimeError("The size of tensor a (130) must match the size of tensor b (65)"), False),
+    ],
+)
+def test_libraries_that_ask_the_driver_themselves_are_understood(error: RuntimeError, expected: bool) -> None:
+    assert is_out_of_memory(error) is expected
