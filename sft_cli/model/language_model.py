@@ -48,6 +48,8 @@ class LanguageModel(nn.Module):
         self.head = HeadAndLoss(self.decoder.norm, causal_lm.lm_head, loss)
         self.decoder.norm = nn.Identity()
         self.family = family
+        self.ignored_weights: list[str] = list(causal_lm._keys_to_ignore_on_load_unexpected or ())
+        """Patterns of what checkpoints hold beside the model, such as layers for multi-token prediction."""
 
     def forward(self, inputs: dict[str, Any], positions: Tensor | None = None, targets: Tensor | None = None) -> Tensor:
         """Summed cross-entropy of a micro-batch, or its logits.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -57,13 +58,57 @@ def load_weights(model: LanguageModel, folder: SafetensorsFolder) -> None:
     """Weights from a model folder; each rank reads the rows that it holds.
 
     Raises:
-        ModelError: a tensor is missing, has another shape, or is of a dtype that is not trained.
+        ModelError: a tensor is missing, left over, has another shape, or is of a dtype that is not trained.
     """
-    names = TensorNames(model.family, folder)
+    names, taken = TensorNames(model.family, folder), set[str]()
     for name, parameter in model.transformers_named_parameters():
         location, shape = names.locate(name), parameter.shape
         location.require(folder, shape)
         _fill(parameter, lambda rows, location=location, shape=shape: location.read(folder, rows, shape))
+        taken.update(location.names(shape))
+    if model.tied:
+        _require_same_head(model, names, folder)
+    _require_all_layers_taken(model, names, folder, taken)
+
+
+def _require_all_layers_taken(
+    model: LanguageModel, names: TensorNames, folder: SafetensorsFolder, taken: set[str]
+) -> None:
+    """ModelError where a layer has tensors that config.json has no place for: a bias, a layer more.
+
+    Other parts, such as a vision tower, are not the model's.
+    """
+    layers = names.locate("model.layers.").whole
+    # Old checkpoints of Llama hold the buffer `inv_freq`.
+    ignored = re.compile("|".join([r"inv_freq$", *model.ignored_weights]))
+    surplus = [name for name in folder.names() if name.startswith(layers) and name not in taken]
+    surplus = [name for name in surplus if not ignored.search(name)]
+    if surplus:
+        raise ModelError(
+            f"the weights hold {len(surplus)} tensors of layers that config.json has no place for, such as "
+            f"{surplus[0]}: without them it is another model",
+            where=str(folder.path),
+            fix="Use a folder whose safetensors belong to its config.json.",
+        )
+
+
+def _require_same_head(model: LanguageModel, names: TensorNames, folder: SafetensorsFolder) -> None:
+    """ModelError where a head is stored beside the embedding that it is tied to, and is another one.
+
+    transformers would load such a model untied, whatever its config says.
+    """
+    embedding = names.locate("model.embed_tokens.weight").whole
+    if names.head not in folder:
+        return
+    rows = _local_rows(model.embedding.weight)
+    tied, stored = folder.rows(embedding, rows), folder.rows(names.head, rows)
+    if tied.shape != stored.shape or not torch.equal(tied.to(stored.dtype), stored):
+        raise ModelError(
+            f"config.json ties the head to the embedding, and the weights hold another {names.head}",
+            where=str(folder.path),
+            fix="Write `tie_word_embeddings: false` in config.json if the head is to be one of its own, or take the "
+            "model from its source again.",
+        )
 
 
 def _fill(parameter: nn.Parameter, read: Callable[[slice], Tensor]) -> None:

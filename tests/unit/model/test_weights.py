@@ -132,6 +132,28 @@ def test_a_dtype_that_no_export_could_give_back_is_named(tmp_path: Path) -> None
         load_weights(make_model("llama"), SafetensorsFolder(tmp_path))
 
 
+def test_a_tied_head_that_is_another_tensor_is_refused(tmp_path: Path) -> None:
+    """transformers loads such a model untied; trained tied, it would be another one. An equal copy is harmless."""
+    weights = weights_of("qwen3")
+    copy = weights["model.embed_tokens.weight"].clone()
+    save_file({**weights, "lm_head.weight": copy}, tmp_path / "model.safetensors")
+    load_weights(make_model("qwen3"), SafetensorsFolder(tmp_path))
+    save_file({**weights, "lm_head.weight": copy + 1}, tmp_path / "model.safetensors")
+    with pytest.raises(ModelError, match=r"ties the head to the embedding, and the weights hold another lm_head"):
+        load_weights(make_model("qwen3"), SafetensorsFolder(tmp_path))
+
+
+@pytest.mark.parametrize("surplus", ["model.layers.0.self_attn.q_proj.bias", "model.layers.2.mlp.up_proj.weight"])
+def test_a_tensor_of_a_layer_that_the_config_does_not_have_is_refused(surplus: str, tmp_path: Path) -> None:
+    beside = {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(2), "mtp.layers.0.weight": torch.ones(2)}
+    weights = {**weights_of("llama"), **beside}
+    save_file(weights, tmp_path / "model.safetensors")
+    load_weights(make_model("llama"), SafetensorsFolder(tmp_path))
+    save_file({**weights, surplus: torch.ones(2)}, tmp_path / "model.safetensors")
+    with pytest.raises(ModelError, match=f"1 tensors of layers that config.json has no place for, such as {surplus}"):
+        load_weights(make_model("llama"), SafetensorsFolder(tmp_path))
+
+
 Tensors = dict[str, torch.Tensor]
 SHARDED = ("qwen3_5", "qwen3_next")
 

@@ -132,8 +132,17 @@ def test_a_refusal_through_the_child_process_has_its_place(tmp_path: Path) -> No
     assert caught.value.where == "model.path"
 
 
-def test_what_cannot_run_ends_in_the_last_line_of_its_traceback(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_act": "no such thing"}, "transformers can't build a model from its config: .*no such thing"),
+        ({"num_hidden_layers": 0}, "a small copy of it can't be built and run: StopIteration"),
+    ],
+)
+def test_what_cannot_be_built_or_run_says_what_transformers_said(
+    changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
     config = tmp_path / "config.json"
-    config.write_text(json.dumps(config_of("olmo2", hidden_act="no such thing")), encoding="utf-8")
-    with pytest.raises(ModelError, match=r"can't be built and run: .*no such thing"):
+    config.write_text(json.dumps(config_of("olmo2", **changes)), encoding="utf-8")
+    with pytest.raises(ModelError, match=message):
         find_model(ModelSection(path=str(config), weights="random"))
