@@ -10,8 +10,9 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -102,7 +103,8 @@ def download(repo: Repo, files: Sequence[str]) -> Path:
         disable_progress_bars()
     patterns = [glob.escape(file) for file in files]
     try:
-        found = snapshot_download(repo.id, repo_type=repo.kind, revision=repo.revision, allow_patterns=patterns)
+        with _answers_of_a_hub():
+            found = snapshot_download(repo.id, repo_type=repo.kind, revision=repo.revision, allow_patterns=patterns)
     except hub_errors() as error:
         raise failed_download(error, repo.kind, repo.id, repo.revision, repo.where) from error
     return Path(found)
@@ -171,13 +173,23 @@ def _ask(repo: Repo) -> Listing:
 
     api = HfApi()
     ask = api.model_info if repo.kind == "model" else api.dataset_info
-    info = ask(repo.id, revision=repo.revision, timeout=LOOK_UP_SECONDS)
+    with _answers_of_a_hub():
+        info = ask(repo.id, revision=repo.revision, timeout=LOOK_UP_SECONDS)
     if info.gated:
         # A gated repository tells everyone what is in it; whether this account may have it is another question.
         api.auth_check(repo.id, repo_type=repo.kind)
     if info.sha is None:
         raise ValueError("its answer names no commit")
     return Listing(info.sha, tuple(file.rfilename for file in info.siblings or ()))
+
+
+@contextmanager
+def _answers_of_a_hub() -> Iterator[None]:
+    """ValueError where an answer is JSON, and not what a hub says: huggingface_hub takes it apart unseen."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ValueError("its answer is not one of a hub; check HF_ENDPOINT") from error
 
 
 def _within(seconds: float, ask: Callable[[], Listing]) -> Listing:

@@ -59,6 +59,16 @@ def test_what_is_there(the_hub: FakeHub, kind: str) -> None:
     assert hub.look_up(repo(revision="v2", kind=kind)).commit == new
 
 
+@pytest.mark.parametrize("answer", [{}, [], None, {"id": "owner/name", "sha": "0" * 40, "siblings": [5]}])
+@pytest.mark.parametrize("kind", ["model", "dataset"])
+def test_json_that_is_no_answer_of_a_hub(
+    the_hub: FakeHub, monkeypatch: pytest.MonkeyPatch, kind: str, answer: Any
+) -> None:
+    getattr(the_hub, kind)("owner/name")
+    monkeypatch.setattr("support.fake_hub._Handler._info", lambda *_: answer)
+    assert "its answer is not one of a hub; check HF_ENDPOINT" in silence(repo(kind=kind))
+
+
 @pytest.mark.parametrize("kind", ["model", "dataset"])
 def test_a_refusal_in_plain_words(the_hub: FakeHub, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     make = getattr(the_hub, kind)
