@@ -131,6 +131,16 @@ def _builder(source: SourceSection, repo: hub.Repo, commit: str) -> datasets.Dat
 
 def _require_split(builder: datasets.DatasetBuilder, source: SourceSection, split: str) -> None:
     """Before rows are downloaded: the library would look at the split's name after that."""
+    import datasets
+
+    try:
+        datasets.ReadInstruction.from_spec(split)
+    except ValueError as error:
+        raise DataError(
+            f"the split {split} can't be read: {first_line(error)}",
+            where=source.path,
+            fix="Write it as `train`, `train[:10%]`, `train[:1000]` or `train+test`.",
+        ) from error
     known = [str(name) for name in builder.info.splits or builder.config.data_files or ()]
     missing = [name for name in _SPLIT_NAMES.findall(split) if name not in (*known, "all")]
     if known and missing:

@@ -206,7 +206,14 @@ def _download_description(repo: hub.Repo, *, trusted: bool, needs_weights: bool)
     listing = _listing(repo)
     if needs_weights:
         require_safetensors(repo, listing)
-    folder = hub.download(repo, description_files(listing, code=trusted))
+    files = description_files(listing, code=trusted)
+    if not files:
+        raise ModelError(
+            f"{repo.id} holds neither a config nor a tokenizer",
+            where=repo.where,
+            fix="Use a model that transformers can load, or give model.path a local folder.",
+        )
+    folder = hub.download(repo, files)
     if trusted:
         for other in remote_code.code_repos(folder):
             repo_of_code = hub.Repo("model", other, None, repo.where)

@@ -95,6 +95,8 @@ def test_what_is_not_there_is_told_before_any_row_is_downloaded(chats: FakeRepo,
     assert (wrong.what, wrong.fix) == ("no subset smal", "Set the source's subset to one of: default, small.")
     wrong = refusal(split="train_sft")
     assert (wrong.what, wrong.fix) == ("no split train_sft", "Set the source's split to one of: train, test.")
+    for split in ("train[:x]", "train[:200%]", "+"):
+        assert f"the split {split} can't be read" in refusal(split=split).what
     wrong = refusal(subset="small", split="test")
     assert (wrong.what, wrong.fix) == ("no split test in subset small", "Set the source's split to one of: train.")
     assert "has no revision v9" in refusal(revision="v9").what

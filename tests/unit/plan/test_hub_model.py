@@ -65,6 +65,12 @@ def test_random_weights_need_no_download_of_any(the_hub: FakeHub) -> None:
     assert the_hub.downloaded() == ["config.json"]
 
 
+def test_a_repository_without_a_config(the_hub: FakeHub) -> None:
+    the_hub.model("owner/model", {"model.safetensors": "x", "README.md": "x"})
+    with pytest.raises(ModelError, match="owner/model holds neither a config nor a tokenizer"):
+        find_model(section(), download=True)
+
+
 def test_the_revision_counts(the_hub: FakeHub) -> None:
     model = the_hub.model("owner/model", {"config.json": CONFIG, "model.safetensors": "old", **TOKENIZER})
     old = model.refs["main"]
