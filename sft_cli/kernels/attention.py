@@ -98,6 +98,8 @@ def _varlen() -> Attention:
             cu_seq_lens_q = torch.arange(0, rows * length + 1, length, dtype=torch.int32, device=query.device)
             max_length_q = length
         assert max_length_q is not None, "a pack says how long its longest segment is"
+        # Under autocast head norms and rotation leave float32; the value comes straight out of its projection.
+        query, key = query.to(value.dtype), key.to(value.dtype)
         flat_query, flat_key, flat_value = (x.transpose(1, 2).flatten(0, 1) for x in (query, key, value))
         window = (-1 if sliding_window is None else sliding_window - 1, 0)
         out = varlen_attn(
