@@ -41,7 +41,7 @@ docs: $(VENV)/.installed  ## writes the generated pages again
 	$(BIN)/python docs/generate.py
 
 test-gpu: $(VENV)/.installed  ## the tests that need an NVIDIA GPU and flash-linear-attention; prints what it measured
-	$(BIN)/pip install --quiet --editable '.[gpu,flash-qla]'
+	$(BIN)/pip install --quiet --editable '.[gpu]'
 	$(BIN)/pytest -s tests/gpu
 
 test-oldest:  ## the tests with the oldest transformers that pyproject.toml admits, in an environment of its own
