@@ -20,6 +20,8 @@ SECONDS = 5.0
 """For one chat; a long one takes a few milliseconds."""
 MEMORY_BYTES = 4 * 2**30
 """On top of what the process has."""
+CHARACTERS = 1_000_000
+"""Of a template's own, beside ten times those of the chat (which it may escape); a long template has thousands."""
 
 _STATM = Path("/proc/self/statm")
 

@@ -16,7 +16,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from sft_cli.data.formats import Chat
 from sft_cli.data.raw import BadRow
-from sft_cli.data.render_limits import MEMORY_BYTES, bounded_memory, bounded_time
+from sft_cli.data.render_limits import CHARACTERS, MEMORY_BYTES, bounded_memory, bounded_time
 from sft_cli.data.turns import Span, Structure, Turns, UnknownTurns, learn_turns, probe, turn_tokens
 from sft_cli.errors import DataError, ModelError
 
@@ -125,6 +125,9 @@ class ChatRenderer:
         except MemoryError as error:
             raise TemplateRuntimeError(f"it takes more than {MEMORY_BYTES / 2**30:g} GiB of memory") from error
         texts, spans = rendered
+        bound = CHARACTERS + 10 * sum(map(len, _texts([messages, tools])))
+        if len(texts[0]) > bound:
+            raise TemplateRuntimeError(f"it writes {len(texts[0]):,} characters, and {bound:,} are more than enough")
         return texts[0], list(spans[0]) if spans else []
 
     def _probe(self) -> Structure:

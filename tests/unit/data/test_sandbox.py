@@ -32,6 +32,7 @@ ATTACKS = {
     "a module": "{% import 'os' as os %}",
     "a huge range": "{% for i in range(1000000000) %}{% endfor %}",
     "memory": "{{ 'a' * 100000000000 }}",
+    "a text to tokenise for hours": "{{ 'ab ' * 7000000 }}",
     "power": "{{ 'a' * (10 ** 11) }}",
     "recursion": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
 }
