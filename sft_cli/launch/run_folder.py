@@ -74,8 +74,10 @@ class RunFolder:
         )
 
     def holds_run(self) -> bool:
-        """A run has been trained here. A plan alone (`--dry-run`), or logs of a failed start, are none."""
-        return self.metrics_jsonl.exists() or self.checkpoints.exists()
+        """A run has been trained here. A plan alone (`--dry-run`), or what a run left that failed in its first step
+        (logs, a metrics.jsonl without a line), is none."""
+        has_metrics = self.metrics_jsonl.exists() and self.metrics_jsonl.stat().st_size > 0
+        return has_metrics or self.checkpoints.exists()
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,15 @@ def test_folder_with_a_run_is_not_free(run: Path, make_plan: MakePlan, sign: str
     assert sorted(path.name for path in run.iterdir()) == [sign]
 
 
+def test_what_failed_in_its_first_step_is_no_run(run: Path) -> None:
+    run.mkdir(parents=True)
+    (run / "metrics.jsonl").touch()
+    require_free(run, overwrite=False)
+    (run / "metrics.jsonl").write_text("{}\n")
+    with pytest.raises(UsageError, match="already holds a run"):
+        require_free(run, overwrite=False)
+
+
 def test_looking_creates_nothing(tmp_path: Path) -> None:
     require_free(tmp_path / "a" / "b", overwrite=False)
     assert list(tmp_path.iterdir()) == []
