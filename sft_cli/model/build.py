@@ -50,7 +50,7 @@ def build_skeleton(
         said = " ".join(f"{type(error).__name__}: {error}".split())
         raise ModelError(
             f"transformers can't build a model from its config: {said}",
-            where=None if code_folder is None else str(code_folder),
+            where="model.path" if code_folder is None else str(code_folder),
             fix="Correct that value, or take config.json from the model's own repository again.",
         ) from error
 
