@@ -39,7 +39,7 @@ def build_skeleton(
 
     Raises:
         ModelError: a value of the config that transformers does not take: an activation or a rope_type that it doesn't
-            know, an odd head_dim. There is no end to them, nor to what it raises.
+            know, a text for a number. There is no end to them, nor to what it raises.
     """
     try:
         with torch.device("meta"):

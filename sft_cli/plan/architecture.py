@@ -146,6 +146,14 @@ def read_architecture(config: Mapping[str, Any], where: str | None = None) -> Ar
     sparse = _sparse_layers(read, layers, family)
     key_value_heads = read.count("num_key_value_heads", heads)
     _require_multiple(read, "num_attention_heads", heads, "num_key_value_heads", key_value_heads)
+    head_dim = read.count("head_dim", hidden_size // heads)
+    if head_dim % 2:
+        raise ModelError(
+            f"heads of {head_dim} are odd, and rotary embeddings turn pairs (head_dim, or hidden_size over "
+            "num_attention_heads)",
+            where=where,
+            fix=TAKE_AGAIN,
+        )
     attention_bias = family not in ("mistral", "qwen2") and read.flag("attention_bias")
     return Architecture(
         family=family,
@@ -157,7 +165,7 @@ def read_architecture(config: Mapping[str, Any], where: str | None = None) -> Ar
         sparse=sparse,
         heads=heads,
         key_value_heads=key_value_heads,
-        head_dim=read.count("head_dim", hidden_size // heads),
+        head_dim=head_dim,
         gated_attention=hybrid,
         head_norms=hybrid or family in ("qwen3", "gemma3"),
         norms_per_layer=4 if family == "gemma3" else 2,

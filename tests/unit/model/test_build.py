@@ -12,7 +12,6 @@ from sft_cli.model.build import build_skeleton
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"head_dim": 31}, "even rotary dimension"),
         ({"hidden_act": "foo"}, "KeyError: 'foo'"),
         ({"rope_parameters": {"rope_type": "foo", "rope_theta": 1e4}}, "KeyError: 'foo'"),
         ({"rms_norm_eps": "x"}, "rms_norm_eps"),

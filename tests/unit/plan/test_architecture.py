@@ -125,6 +125,7 @@ def test_a_vision_language_config_without_a_text_config_that_can_be_read() -> No
     ("changes", "message"),
     [
         ({"num_key_value_heads": 3}, "num_attention_heads: 4, which is no multiple of num_key_value_heads: 3"),
+        ({"head_dim": 31}, "heads of 31 are odd"),
         ({"linear_num_value_heads": 3}, "linear_num_value_heads: 3, which is no multiple of linear_num_key_heads: 2"),
         ({"num_experts": 6, "num_experts_per_tok": 9}, "num_experts_per_tok: 9, and num_experts: 6"),
         ({"mlp_only_layers": 3}, "mlp_only_layers: 3 where a list is needed"),
