@@ -8,17 +8,17 @@ own.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import AttentionInterface, PreTrainedConfig
 
-from sft_cli.errors import KernelError
+from sft_cli.kernels import flash_attention, flex
+from sft_cli.kernels.backend import Backend, Supports, loaders
 
-Attention = Callable[..., tuple[Tensor, None]]
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 
 def sdpa(
@@ -67,64 +67,30 @@ def _band(length: int, window: int | None, device: torch.device) -> Tensor | Non
     return seen.tril().triu(1 - window)
 
 
-def _varlen() -> Attention:
-    from torch.nn.attention.varlen import varlen_attn
-
-    @functools.wraps(varlen_attn)
-    def varlen(
-        module: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attention_mask: Tensor | None,
-        *,
-        scaling: float | None = None,
-        dropout: float = 0.0,
-        cu_seq_lens_q: Tensor | None = None,
-        max_length_q: int | None = None,
-        sliding_window: int | None = None,
-        **unused: object,
-    ) -> tuple[Tensor, None]:
-        """As `sdpa`, all segments in one call of torch's FlashAttention; bfloat16 or float16 on a GPU."""
-        assert attention_mask is None, "a mask switches packing off: the batch must carry none"
-        if dropout:
-            raise KernelError(
-                f"the model drops {dropout:.0%} of its attention weights, and torch's varlen attention can't",
-                where="kernels.attention",
-                fix="Write `attention: sdpa`.",
-            )
-        rows, _, length, _ = query.shape
-        if cu_seq_lens_q is None:
-            cu_seq_lens_q = torch.arange(0, rows * length + 1, length, dtype=torch.int32, device=query.device)
-            max_length_q = length
-        assert max_length_q is not None, "a pack says how long its longest segment is"
-        # Under autocast head norms and rotation leave float32; the value comes straight out of its projection.
-        query, key = query.to(value.dtype), key.to(value.dtype)
-        flat_query, flat_key, flat_value = (x.transpose(1, 2).flatten(0, 1) for x in (query, key, value))
-        window = (-1 if sliding_window is None else sliding_window - 1, 0)
-        out = varlen_attn(
-            flat_query, flat_key, flat_value, cu_seq_lens_q, cu_seq_lens_q, max_length_q, max_length_q,
-            scale=scaling, window_size=window, **_grouped(varlen_attn),
-        )  # fmt: skip
-        return out.unflatten(0, (rows, length)), None
-
-    return varlen
-
-
-@functools.cache
-def _grouped(varlen_attn: Callable[..., Tensor]) -> dict[str, bool]:
-    """torch 2.11 groups query heads unasked; later versions want to be told."""
-    import inspect
-
-    return {"enable_gqa": True} if "enable_gqa" in inspect.signature(varlen_attn).parameters else {}
-
-
-ATTENTION: dict[str, Callable[[], Attention]] = {"sdpa": lambda: sdpa, "varlen": _varlen}
+BACKENDS = (
+    Backend(
+        "varlen", "torch", "torch", None,
+        Supports(("cuda",), ("bfloat16", "float16"), (8, 0), "heads up to 256, in multiples of 8"),
+        flash_attention.load_varlen,
+    ),
+    Backend(
+        "flash_attention_2", "flash-attn", "flash_attn", flash_attention.INSTALL,
+        Supports(("cuda",), ("bfloat16", "float16"), (8, 0), "heads up to 256, in multiples of 8"),
+        flash_attention.load_flash_attention_2,
+    ),
+    Backend("flex", "torch", "torch", None, Supports(devices=("cuda",)), flex.load_flex),
+    Backend("sdpa", "torch", "torch", None, Supports(), lambda: sdpa),
+)  # fmt: skip
+"""Fastest first."""
+ATTENTION = loaders(BACKENDS)
 """Backend to what loads it."""
 
 
 def install(config: PreTrainedConfig, *, attention: str) -> None:
     """Points every attention layer of a model with this config to the chosen function."""
+    # Here and not above: a check of kernels needs no transformers, and waits for no import of it.
+    from transformers import AttentionInterface
+
     name = f"sftune_{attention}"
     AttentionInterface.register(name, ATTENTION[attention]())
     config._attn_implementation = name

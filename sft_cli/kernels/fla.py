@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import lru_cache, wraps
 
 import torch
 from torch import Tensor
 
-from sft_cli.errors import KernelError
+from sft_cli.kernels.backend import importing
 from sft_cli.plan.flops import DELTA_RULE_CHUNK_TOKENS
 
 INSTALL = "pip install 'flash-linear-attention>=0.6'"
@@ -29,10 +30,8 @@ def load_delta_rule() -> Callable[..., Tensor]:
     Raises:
         KernelError: the package can't be imported.
     """
-    try:
+    with _importing("linear_attention"):
         from fla.ops.gated_delta_rule import chunk_gated_delta_rule
-    except ImportError as error:
-        raise _broken("linear_attention", error) from error
     own = inspect.unwrap(chunk_gated_delta_rule)
 
     @wraps(own)
@@ -63,10 +62,8 @@ def load_conv() -> Callable[..., Tensor]:
     Raises:
         KernelError: the package can't be imported.
     """
-    try:
+    with _importing("conv"):
         from fla.modules.causal_conv1d import causal_conv1d
-    except ImportError as error:
-        raise _broken("conv", error) from error
 
     @wraps(inspect.unwrap(causal_conv1d))
     def conv(
@@ -84,6 +81,23 @@ def load_conv() -> Callable[..., Tensor]:
     return conv
 
 
+def load_gated_norm() -> Callable[..., Tensor]:
+    """The gated RMSNorm, with the arguments of `gated_norm.gated_rms_norm`.
+
+    Raises:
+        KernelError: the package can't be imported.
+    """
+    with _importing("gated_norm"):
+        from fla.modules.fused_norm_gate import rms_norm_gated
+
+    @wraps(rms_norm_gated)
+    def gated_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tensor:
+        out: Tensor = rms_norm_gated(x, gate, weight, None, activation="swish", eps=eps)
+        return out
+
+    return gated_norm
+
+
 @lru_cache(maxsize=32)
 def _rows_as_segments(rows: int, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """`cu_seq_lens` and `chunk_indices` of a pack whose segments are rows of one length, made on the device.
@@ -96,9 +110,7 @@ def _rows_as_segments(rows: int, length: int, device: torch.device) -> tuple[Ten
     return cu_seq_lens, torch.stack([chunk // chunks, chunk % chunks], dim=1)
 
 
-def _broken(slot: str, error: ImportError) -> KernelError:
-    return KernelError(
-        f"flash-linear-attention can't be imported: {error}",
-        where=f"kernels.{slot}",
-        fix=f"{INSTALL}; or write `{slot}: torch`, which is many times slower.",
+def _importing(slot: str) -> AbstractContextManager[None]:
+    return importing(
+        "flash-linear-attention", slot=slot, install=INSTALL, instead=f"`{slot}: torch`, which is many times slower"
     )

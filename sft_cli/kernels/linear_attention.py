@@ -1,4 +1,4 @@
-"""The slots `linear_attention` and `conv`: the Gated DeltaNet block of Qwen3-Next and Qwen3.5.
+"""The slot `linear_attention`, and the Gated DeltaNet block of Qwen3-Next and Qwen3.5, which it and `conv` are put in.
 
 The block of transformers refuses packed samples where its kernels are missing, and chooses those kernels at import,
 for the whole process. So each block gets a forward of ours, which calls what the plan chose and hands it the
@@ -13,16 +13,24 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sft_cli.kernels import fla, reference
+from sft_cli.kernels import conv as conv_slot
+from sft_cli.kernels import fla, flash_qla, reference
+from sft_cli.kernels.backend import Backend, Supports, loaders
 
-LINEAR_ATTENTION: dict[str, Callable[[], Callable[..., Tensor]]] = {
-    "fla": fla.load_delta_rule,
-    "torch": lambda: reference.gated_delta_rule,
-}
-CONV: dict[str, Callable[[], Callable[..., Tensor]]] = {
-    "fla": fla.load_conv,
-    "torch": lambda: reference.causal_conv,
-}
+BACKENDS = (
+    Backend(
+        "flash_qla", "flash-qla", "flash_qla", flash_qla.INSTALL,
+        Supports(("cuda",), ("bfloat16", "float16"), (9, 0), "key and value heads of 128"), flash_qla.load_delta_rule,
+    ),
+    Backend(
+        "fla", "fla-core", "fla", fla.INSTALL,
+        Supports(("cuda",), compute_capability=(8, 0), head_dims="heads up to 256"), fla.load_delta_rule,
+    ),
+    Backend("torch", "torch", "torch", None, Supports(), lambda: reference.gated_delta_rule),
+)  # fmt: skip
+"""Fastest first."""
+LINEAR_ATTENTION = loaders(BACKENDS)
+CONV = loaders(conv_slot.BACKENDS)
 """Backend to what loads it."""
 
 

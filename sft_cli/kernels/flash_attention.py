@@ -1,0 +1,118 @@
+"""FlashAttention over the segments of a pack: torch's own, and that of the package flash-attn (written against 2.8)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+from sft_cli.errors import KernelError
+from sft_cli.kernels.backend import importing
+
+Attention = Callable[..., tuple[Tensor, None]]
+INSTALL = "pip install --no-build-isolation 'flash-attn>=2.8,<3'"
+
+
+def load_varlen() -> Attention:
+    """torch's own FlashAttention over segments, with the arguments of `attention.sdpa`."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    @functools.wraps(varlen_attn)
+    def varlen(
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        *,
+        scaling: float | None = None,
+        dropout: float = 0.0,
+        cu_seq_lens_q: Tensor | None = None,
+        max_length_q: int | None = None,
+        sliding_window: int | None = None,
+        **unused: object,
+    ) -> tuple[Tensor, None]:
+        """As `attention.sdpa`, all segments in one call; bfloat16 or float16 on a GPU."""
+        assert attention_mask is None, "a mask switches packing off: the batch must carry none"
+        if dropout:
+            raise KernelError(
+                f"the model drops {dropout:.0%} of its attention weights, and torch's varlen attention can't",
+                where="kernels.attention",
+                fix="Write `attention: sdpa`.",
+            )
+        bounds, longest = _segments(query, cu_seq_lens_q, max_length_q)
+        out = varlen_attn(
+            *_flat(query, key, value), bounds, bounds, longest, longest,
+            scale=scaling, window_size=_window(sliding_window), **_grouped(varlen_attn),
+        )  # fmt: skip
+        return out.unflatten(0, (query.shape[0], query.shape[2])), None
+
+    return varlen
+
+
+def load_flash_attention_2() -> Attention:
+    """FlashAttention 2 of the package flash-attn, with the arguments of `attention.sdpa`.
+
+    Raises:
+        KernelError: the package can't be imported.
+    """
+    with importing("flash-attn", slot="attention", install=INSTALL, instead="`attention: auto`"):
+        from flash_attn import flash_attn_varlen_func
+
+    @functools.wraps(flash_attn_varlen_func)
+    def flash_attention_2(
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        *,
+        scaling: float | None = None,
+        dropout: float = 0.0,
+        cu_seq_lens_q: Tensor | None = None,
+        max_length_q: int | None = None,
+        sliding_window: int | None = None,
+        **unused: object,
+    ) -> tuple[Tensor, None]:
+        """As `attention.sdpa`, all segments in one call; bfloat16 or float16 on a GPU."""
+        assert attention_mask is None, "a mask switches packing off: the batch must carry none"
+        bounds, longest = _segments(query, cu_seq_lens_q, max_length_q)
+        out = flash_attn_varlen_func(
+            *_flat(query, key, value), bounds, bounds, longest, longest,
+            dropout_p=dropout, softmax_scale=scaling, causal=True, window_size=_window(sliding_window),
+        )  # fmt: skip
+        return out.unflatten(0, (query.shape[0], query.shape[2])), None
+
+    return flash_attention_2
+
+
+def _segments(query: Tensor, cu_seq_lens: Tensor | None, longest: int | None) -> tuple[Tensor, int]:
+    """Bounds and longest length; of padded rows, each row is a segment."""
+    rows, _, length, _ = query.shape
+    if cu_seq_lens is None:
+        return torch.arange(0, rows * length + 1, length, dtype=torch.int32, device=query.device), length
+    assert longest is not None, "a pack says how long its longest segment is"
+    return cu_seq_lens, longest
+
+
+def _flat(query: Tensor, key: Tensor, value: Tensor) -> Iterator[Tensor]:
+    """(B, heads, T, head dim) -> (B * T, heads, head dim), in the dtype of the value.
+
+    Under autocast head norms and rotation leave float32; the value comes straight out of its projection.
+    """
+    return (x.to(value.dtype).transpose(1, 2).flatten(0, 1) for x in (query, key, value))
+
+
+def _window(sliding_window: int | None) -> tuple[int, int]:
+    """Tokens seen to the left and to the right of the own one; -1 is no limit."""
+    return (-1 if sliding_window is None else sliding_window - 1, 0)
+
+
+@functools.cache
+def _grouped(varlen_attn: Callable[..., Tensor]) -> dict[str, bool]:
+    """torch 2.11 groups query heads unasked; later versions want to be told."""
+    import inspect
+
+    return {"enable_gqa": True} if "enable_gqa" in inspect.signature(varlen_attn).parameters else {}

@@ -1,0 +1,59 @@
+"""The gated delta rule of flash-qla (TileLang). Written against version 0.1.3; needs a GPU that it has kernels for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, wraps
+
+import torch
+from torch import Tensor
+
+from sft_cli.kernels.backend import importing
+
+INSTALL = "pip install 'flash-qla>=0.1.3' 'tilelang>=0.1.15'"
+
+
+def load_delta_rule() -> Callable[..., Tensor]:
+    """The chunked gated delta rule, with the arguments of `reference.gated_delta_rule`.
+
+    Context parallelism inside the card (`auto_cp`) is off: it decides by lengths that it reads back from the device.
+
+    Raises:
+        KernelError: the package can't be imported, TileLang with it.
+    """
+    with importing("flash-qla", slot="linear_attention", install=INSTALL, instead="`linear_attention: auto`"):
+        from flash_qla import chunk_gated_delta_rule
+        from flash_qla.utils.index import prepare_varlen_metadata
+
+    @lru_cache(maxsize=4)
+    def of_rows(rows: int, length: int, device: torch.device) -> Tensor:
+        bounds = torch.arange(0, rows * length + 1, length, dtype=torch.int32)
+        prepared: Tensor = prepare_varlen_metadata(bounds.to(device, non_blocking=True), bounds)
+        return prepared
+
+    @lru_cache(maxsize=4)
+    def of_pack(cu_seq_lens: Tensor) -> Tensor:
+        """Kept for a while: all layers of a micro-batch bring the same tensor, and it is read back once for them."""
+        prepared: Tensor = prepare_varlen_metadata(cu_seq_lens, cu_seq_lens.cpu())
+        return prepared
+
+    @wraps(chunk_gated_delta_rule)
+    def delta_rule(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        log_decay: Tensor,
+        beta: Tensor,
+        cu_seq_lens: Tensor | None,
+        chunk_indices: Tensor | None = None,
+    ) -> Tensor:
+        rows, length = value.shape[:2]
+        # Padded rows go in as segments of one pack, so that TileLang compiles for one number of rows.
+        bounds = of_rows(rows, length, value.device) if cu_seq_lens is None else of_pack(cu_seq_lens)
+        out: Tensor = chunk_gated_delta_rule(
+            *(x.flatten(0, 1)[None] for x in (query, key, value, log_decay, beta)),
+            use_qk_l2norm_in_kernel=True, cu_seqlens=bounds, auto_cp=False,
+        )[0]  # fmt: skip
+        return out.view(rows, length, *out.shape[2:])
+
+    return delta_rule
