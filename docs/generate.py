@@ -95,7 +95,8 @@ def cli_page() -> str:
         assert function is not None
         hints = get_type_hints(function, include_extras=True)
         rows = "\n".join(_parameter_row(hint) for name, hint in hints.items() if name != "return")
-        parts.append(f"## sftune {function.__name__}\n\n{function.__doc__}\n\n| | |\n|---|---|\n{rows}\n")
+        name = command.name or function.__name__.replace("_", "-")
+        parts.append(f"## sftune {name}\n\n{function.__doc__}\n\n| | |\n|---|---|\n{rows}\n")
     return "\n".join(parts)
 
 

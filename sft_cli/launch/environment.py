@@ -40,7 +40,7 @@ def worker_environment(
         "PYTHONSAFEPATH": "1",
     }
     if world.device == "cuda":
-        wanted |= _kernel_caches(base)
+        wanted |= kernel_caches(base)
         if "PYTORCH_CUDA_ALLOC_CONF" not in base:
             # Packs are of one size, but gathered layers and logits are not: segments that grow don't fragment.
             wanted["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
@@ -50,7 +50,7 @@ def worker_environment(
     return {**wanted, **base, "PYTHONPATH": python_path(base)}
 
 
-def _kernel_caches(base: Mapping[str, str]) -> dict[str, str]:
+def kernel_caches(base: Mapping[str, str]) -> dict[str, str]:
     """Compiled kernels in one folder that outlives the run and can be mounted; minutes of compilation are in it.
 
     Inductor's own default is a temporary folder, gone with the container or the next boot.

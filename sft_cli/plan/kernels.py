@@ -113,10 +113,8 @@ def _fla_hindrance(case: _Case, slot: str) -> tuple[str, str] | None:
     """Why flash-linear-attention can't serve a slot of this model on this GPU, and the remedy; None where it can."""
     if not case.has_fla:
         return "no flash-linear-attention from 0.6 on is installed", f"{FLA_INSTALL}."
-    if slot == "linear_attention" and _is_refused_backward(case.hardware):
-        triton = case.hardware.packages["triton"]
-        what = f"flash-linear-attention's backward is wrong on Hopper with Triton {triton} (issue 640), so it refuses"
-        return what, "pip install tilelang, whose kernel takes its place; or a Triton from 3.7.1 on."
+    if (fault := known_fault(slot, "fla", case.hardware)) is not None:
+        return fault
     if case.recipe.model.dtype == "float32":
         return _TF32, "Write `dtype: bfloat16` under `model`."
     if case.is_before_ampere:
@@ -188,6 +186,15 @@ def _delta_net_problems(case: _Case, kernels: dict[str, str], automatic: list[st
             slow = f"{what}, and without its kernels this model trains many times slower"
             yield Problem(f"kernels.{slot}", slow, f"{remedy} Or accept it: `kernels: {{{accept}}}`.")
             return
+
+
+def known_fault(slot: str, backend: str, hardware: Hardware) -> tuple[str, str] | None:
+    """What is known to be wrong with a backend beside these packages on this GPU, and the remedy; None mostly."""
+    if (slot, backend) != ("linear_attention", "fla") or not _is_refused_backward(hardware):
+        return None
+    triton = hardware.packages["triton"]
+    what = f"flash-linear-attention's backward is wrong on Hopper with Triton {triton} (issue 640), so it refuses"
+    return what, "pip install tilelang, whose kernel takes its place; or a Triton from 3.7.1 on."
 
 
 def _is_refused_backward(hardware: Hardware) -> bool:

@@ -73,8 +73,11 @@ KEYS: tuple[Unbuilt, ...] = (
 )
 
 
-def check(recipe: Recipe, places: Places) -> None:
+def check(recipe: Recipe, places: Places, *, any_kernel: bool = False) -> None:
     """Passes a recipe that this version can run.
+
+    Args:
+        any_kernel: pass kernels that are not built yet, too.
 
     Raises:
         RecipeError: a key or value that is not built yet.
@@ -82,7 +85,13 @@ def check(recipe: Recipe, places: Places) -> None:
     """
     values = recipe.model_dump()
     raise_for(_asked_for(KEYS, values), places, RecipeError)
-    raise_for(_asked_for(KERNELS, values), places, KernelError)
+    if not any_kernel:
+        raise_for(_asked_for(KERNELS, values), places, KernelError)
+
+
+def takes_kernel(slot: str, backend: str) -> bool:
+    """Whether this version trains with a backend of a slot."""
+    return next(entry for entry in KERNELS if entry.key == f"kernels.{slot}").is_built(backend)
 
 
 def _asked_for(table: tuple[Unbuilt, ...], values: dict[str, Any]) -> list[Problem]:
