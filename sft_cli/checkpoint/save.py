@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -29,12 +30,22 @@ class Progress:
 
 
 def save_checkpoint(
-    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress, *, keep: int
+    folder: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    progress: Progress,
+    *,
+    keep: int,
+    beside: Sequence[Path] = (),
 ) -> Path:
     """Writes `folder/step-N`, then removes all but the newest `keep`. Called on every rank.
 
     The checkpoint takes its name only when every rank has written and the data is on disk; until then, and after a
     crash, it is a folder with a leading dot that nobody takes for a checkpoint.
+
+    Args:
+        keep: how many complete checkpoints stay.
+        beside: files of the run folder that are copied into the checkpoint.
 
     Raises:
         CheckpointError: the disk would not take it.
@@ -53,6 +64,8 @@ def save_checkpoint(
         raise
     if is_first:
         (unfinished / PROGRESS).write_text(json.dumps(asdict(progress)) + "\n", encoding="utf-8")
+        for file in beside:
+            shutil.copyfile(file, unfinished / file.name)
         _sync(unfinished)
         shutil.rmtree(complete, ignore_errors=True)
         unfinished.rename(complete)

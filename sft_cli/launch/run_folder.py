@@ -35,6 +35,10 @@ class RunFolder:
         return self.path / "kernels.json"
 
     @property
+    def exactness_json(self) -> Path:
+        return self.path / "exactness.json"
+
+    @property
     def metrics_jsonl(self) -> Path:
         return self.path / "metrics.jsonl"
 
@@ -65,6 +69,7 @@ class RunFolder:
             self.recipe_yaml,
             self.plan_json,
             self.kernels_json,
+            self.exactness_json,
             self.metrics_jsonl,
             self.checkpoints,
             self.export,

@@ -27,6 +27,7 @@ from sft_cli.plan.gpus import peak_bf16_tflops
 from sft_cli.plan.plan import Plan
 from sft_cli.telemetry.meter import Meter
 from sft_cli.train.evaluate import evaluate
+from sft_cli.train.exactness import Exactness, check_exactness
 from sft_cli.train.loop import Run
 from sft_cli.train.report import Report
 from sft_cli.train.step import TrainStep
@@ -109,6 +110,7 @@ def assemble_run(
             train_step.optimizer,
             Progress(batches.step, batches.epoch),
             keep=recipe.checkpoint.keep,
+            beside=[folder.exactness_json],
         )
         report.say(f"saved {path}")
 
@@ -125,6 +127,22 @@ def assemble_run(
         save_every_steps=recipe.checkpoint.every_steps,
         log_every_steps=recipe.telemetry.log_every_steps,
     )
+
+
+def pass_exactness_gate(plan: Plan, model: LanguageModel, device: torch.device) -> Exactness:
+    """Proof that this run's samples don't leak into each other; every rank must take part.
+
+    Raises:
+        KernelError: they do.
+    """
+    recipe = plan.recipe
+    return check_exactness(
+        model, batching=recipe.batching.mode, compute_dtype=getattr(torch, recipe.model.dtype), device=device
+    )
+
+
+def write_exactness_json(path: Path, exactness: Exactness) -> None:
+    path.write_text(json.dumps(exactness.as_json(), indent=2) + "\n", encoding="utf-8")
 
 
 def write_kernels_json(path: Path, plan: Plan, model: LanguageModel) -> None:

@@ -27,7 +27,14 @@ from sft_cli.train.loop import fit
 from sft_cli.train.report import Report
 from sft_cli.train.step import TrainStep
 from sft_cli.train.warm_up import warm_up
-from sft_cli.worker.assemble import assemble_meter, assemble_model, assemble_run, write_kernels_json
+from sft_cli.worker.assemble import (
+    assemble_meter,
+    assemble_model,
+    assemble_run,
+    pass_exactness_gate,
+    write_exactness_json,
+    write_kernels_json,
+)
 from sft_cli.worker.out_of_memory import explain, is_out_of_memory
 
 
@@ -67,6 +74,8 @@ def _train(plan: Plan, session: RankSession, mesh: DeviceMesh, device: torch.dev
         if device.type == "cuda":
             view.say("warming up: kernels that this machine has not compiled before can take minutes, once")
             view.say(f"warmed up in {warm_up(loader.heaviest_micro_batch(), train_step):.0f} s")
+        exactness = pass_exactness_gate(plan, model, device)
+        view.say(exactness.line())
         if is_dry_run:
             dry_run(loader.heaviest_step(), train_step, view.say, meter.peak_memory_gib)
             return 0
@@ -74,6 +83,7 @@ def _train(plan: Plan, session: RankSession, mesh: DeviceMesh, device: torch.dev
         read_gpu = stack.enter_context(gpu_sampler(device_uuid(device)))
         if is_first:
             write_kernels_json(folder.kernels_json, plan, model)
+            write_exactness_json(folder.exactness_json, exactness)
         report = Report(meter, metrics, view, learning_rate, read_gpu)
         stopped_by = fit(assemble_run(plan, folder, loader, train_step, report, rows.eval, session))
         if stopped_by:

@@ -55,6 +55,11 @@ def test_the_run_folder_is_complete(trained: Path) -> None:
     plan = json.loads((run / "plan.json").read_text())
     assert "auto" not in json.dumps(plan["recipe"]["kernels"])
     assert plan["steps"] == 4
+    exactness = json.loads((run / "exactness.json").read_text())
+    assert [kind["kind"] for kind in exactness["kinds"]] == ["linear_attention", "full_attention"]
+    assert (run / "checkpoints" / "step-00000004" / "exactness.json").read_text() == json.dumps(
+        exactness, indent=2
+    ) + "\n"
     assert plan["world"]["ranks"] == 2
 
 

@@ -40,6 +40,14 @@ def test_holds_weights_moments_and_progress(tmp_path: Path, trained: tuple[nn.Mo
 
 
 @pytest.mark.usefixtures("lone_rank")
+def test_copies_what_belongs_beside_it(tmp_path: Path, trained: tuple[nn.Module, torch.optim.Optimizer]) -> None:
+    (tmp_path / "exactness.json").write_text("{}")
+    beside = [tmp_path / "exactness.json"]
+    path = save_checkpoint(tmp_path / "checkpoints", *trained, Progress(1, 0.0), keep=1, beside=beside)
+    assert (path / "exactness.json").read_text() == "{}"
+
+
+@pytest.mark.usefixtures("lone_rank")
 def test_keeps_the_newest(tmp_path: Path, trained: tuple[nn.Module, torch.optim.Optimizer]) -> None:
     for step in (1, 2, 10):
         save_checkpoint(tmp_path, *trained, Progress(step, 0.0), keep=2)

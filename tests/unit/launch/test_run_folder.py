@@ -31,7 +31,7 @@ def finished_run(run: Path) -> Path:
     for directory in (folder.checkpoints / "step-00000010", folder.export, folder.logs, folder.profile):
         directory.mkdir(parents=True)
         (directory / "file").write_text("old")
-    for file in (folder.recipe_yaml, folder.plan_json, folder.kernels_json, folder.metrics_jsonl, run / "notes.txt"):
+    for file in (folder.recipe_yaml, folder.plan_json, folder.exactness_json, folder.metrics_jsonl, run / "notes.txt"):
         file.write_text("old")
     (run / "mine").mkdir()
     (run / "mine" / "file").write_text("old")
