@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 LARGE_DEFAULT = ("model.path=builtin:qwen3.8-27b", "model.dtype=bfloat16", "batching.tokens=8192")
 """What is checked on a GPU where nobody says what: the shapes of Qwen3.8-27B."""
 CPU_LONGEST_TOKENS = 512
-CPU_MOST_WORDS = 32_768
-"""Past these a CPU would take minutes and tens of gigabytes."""
+CPU_MOST_WORDS = 2_048
+"""Past these a CPU would take minutes and tens of gigabytes; bfloat16 products are slow on most."""
 LIMIT_SECONDS = {"cpu": 60.0, "cuda": 300.0}
 """For one backend. TileLang's first compilation of a delta rule takes 90 to 120 s."""
 
@@ -49,7 +49,7 @@ def check_kernels(
     from sft_cli.cli.kernels_verdict import judge
     from sft_cli.kernels.check.ask import ask
     from sft_cli.kernels.check.request import Report
-    from sft_cli.launch.environment import kernel_caches
+    from sft_cli.launch.environment import kernel_caches, usable_cores
     from sft_cli.plan.hardware import find_hardware
     from sft_cli.plan.model_facts import find_model
 
@@ -58,8 +58,11 @@ def check_kernels(
         loaded = load_recipe(Path("builtin:tiny"), [*LARGE_DEFAULT, *(set_ or ())], any_kernel=True)
     model = find_model(loaded.recipe.model, loaded.places)
     request = _request(loaded, hardware, model, timeout)
-    # What is compiled here, a worker finds.
-    answer = ask(request, _progress, {**kernel_caches(os.environ), **os.environ})
+    # What is compiled here, a worker finds; and one core stays free, as beside a worker.
+    wanted = kernel_caches(os.environ)
+    if not hardware.gpus:
+        wanted["OMP_NUM_THREADS"] = str(max(1, usable_cores() - 1))
+    answer = ask(request, _progress, {**wanted, **os.environ})
     _show_progress("")
     verdict = judge(answer.rows, loaded, hardware, model)
     report = Report(

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from sft_cli.kernels.check import definitions
 from sft_cli.plan.flops import DELTA_RULE_CHUNK_TOKENS
 from sft_cli.plan.kernel_shapes import KernelShapes
+from sft_cli.plan.memory import LOSS_CHUNK_TOKENS
 
 PACK = [1, 65, 2, 63, 3, 64, 1, 129, 70]
 """Segments of a pack: of 1 to 3 tokens, and around multiples of 64."""
@@ -21,7 +22,8 @@ ROWS = (2, 129)
 SHORT_WINDOW = 40
 """A sliding window is at most this long here, or no segment would be longer."""
 EPS = 1e-6
-LOSS_TOKENS = 512
+LOSS_TOKENS = LOSS_CHUNK_TOKENS + 200
+"""Positions that count: more than one chunk of the chunked loss."""
 TIMED_SEGMENTS = 8
 
 
