@@ -6,6 +6,7 @@ import faulthandler
 import os
 import select
 import signal
+import sys
 import tempfile
 import time
 import traceback
@@ -32,6 +33,7 @@ def in_child(work: Callable[[], str], limit_seconds: float) -> str | Failed:
 
     The caller must not have started threads or a GPU.
     """
+    asker = os.getppid()
     reading, writing = os.pipe()
     with tempfile.TemporaryFile() as log, os.fdopen(reading, "rb", buffering=0) as answer:
         pid = os.fork()
@@ -39,7 +41,7 @@ def in_child(work: Callable[[], str], limit_seconds: float) -> str | Failed:
             _be_child(work, writing, log, limit_seconds)
         os.close(writing)
         try:
-            return _wait_for(pid, answer, log, limit_seconds)
+            return _wait_for(pid, answer, log, limit_seconds, asker)
         finally:
             # What it started (compilers) is in its session, and has no reason to outlive it.
             with suppress(ProcessLookupError, PermissionError):
@@ -65,11 +67,13 @@ def _be_child(work: Callable[[], str], writing: int, log: IO[bytes], limit_secon
         os._exit(code)
 
 
-def _wait_for(pid: int, answer: IO[bytes], log: IO[bytes], limit_seconds: float) -> str | Failed:
+def _wait_for(pid: int, answer: IO[bytes], log: IO[bytes], limit_seconds: float, asker: int) -> str | Failed:
     deadline = time.monotonic() + limit_seconds
     parts: list[bytes] = []
     ended = 0
     while not ended:
+        if os.getppid() != asker:
+            sys.exit("whoever asked is gone")
         if time.monotonic() > deadline:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)

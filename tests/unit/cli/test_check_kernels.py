@@ -162,17 +162,29 @@ def test_without_a_terminal_every_backend_is_one_line(sftune: Callable[..., Ende
     assert not set(ended.out) & set("│┃━─\x1b")
 
 
-def test_a_package_that_hangs_is_broken_and_the_others_still_run(
-    sftune: Callable[..., Ended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("habit", "status", "detail"),
+    [
+        ("hangs", "broken", "no answer in 5 s"),
+        ("forward_only", "forward_only", "has no gradient function"),
+        ("wrong", "wrong", "output: off by"),
+    ],
+)
+def test_a_recipe_that_names_a_package_with_bad_habits_ends_with_4_and_the_others_still_run(
+    sftune: Callable[..., Ended], folder: Path, monkeypatch: pytest.MonkeyPatch, habit: str, status: str, detail: str
 ) -> None:
-    """The whole command, of one slot."""
-    monkeypatch.setenv("PYTHONPATH", python_path(write_packages(tmp_path / "packages", causal_conv1d("hangs"))))
+    """The whole command, of one slot; and training refuses the recipe too."""
+    monkeypatch.setenv("PYTHONPATH", python_path(write_packages(folder / "packages", causal_conv1d(habit))))
     monkeypatch.setattr("sft_cli.plan.kernel_shapes.slots_of", lambda shape, config: ("conv",))
-    ended = sftune("check-kernels", "--timeout", "5", "--json", *NAMES_CONV)
-    assert ended.code == 4, ended.err
-    statuses = {line["backend"]: (line["status"], line["detail"]) for line in json.loads(ended.out)["slots"]}
-    assert statuses["causal_conv1d"] == ("broken", "no answer in 5 s")
-    assert statuses["torch"] == ("ok", None)
+    (folder / "r.yaml").write_text("extends: builtin:tiny\nkernels: {conv: causal_conv1d}\n")
+    ended = sftune("check-kernels", "r.yaml", "--timeout", "5", "--json")
+    assert ended.code == 4
+    assert ended.err.startswith("error: r.yaml:2: kernels.conv: `causal_conv1d` is ")
+    lines = {line["backend"]: line for line in json.loads(ended.out)["slots"]}
+    assert lines["causal_conv1d"]["status"] == status
+    assert detail in lines["causal_conv1d"]["detail"]
+    assert (lines["torch"]["status"], lines["torch"]["selected"]) == ("ok", False)
+    assert sftune("train", "r.yaml").code == 4
 
 
 def test_no_torch_for_help_or_a_recipe_error(python: Callable[..., CompletedProcess[str]]) -> None:
