@@ -38,7 +38,7 @@ def check_kernels(
     ] = None,
     debug: DebugOption = False,
 ) -> None:
-    """Calls every kernel on this machine, and compares it with a float32 reference."""
+    """Calls every kernel on this machine, and compares it."""
     from sft_cli.recipe.load import load_recipe
 
     loaded = load_recipe(recipe, set_ or (), any_kernel=True)
