@@ -10,8 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -20,10 +19,11 @@ from torch import Tensor
 
 from sft_cli.data.batch import Batch, pack_rows, pad_rows
 from sft_cli.data.rows import TokenizedRows, rows_from_lists
-from sft_cli.errors import KernelError, NonFiniteError
+from sft_cli.errors import NonFiniteError
 from sft_cli.model.language_model import LanguageModel
 from sft_cli.model.layer_kinds import layer_kinds
 from sft_cli.parallel.fsdp import reshard
+from sft_cli.train.exactness_report import Exactness, KindReport, leak_error
 from sft_cli.train.layer_probe import INPUT_STD, LayerProbe, Layout, Seen
 
 LENGTHS = (65, 2, 64, 1, 3)
@@ -52,48 +52,13 @@ _BOUNDARY_TOKENS = 3
 """At the start of each row, beside its last: their logits are compared. A convolution of width 4 leaks into as many."""
 
 
-@dataclass(frozen=True)
-class KindReport:
-    """Layers of one kind. Differences are relative, and the largest of all tokens and ranks."""
-
-    kind: str
-    layers: int
-    worst_layer: int
-    output_difference: float
-    output_tolerance: float
-    gradient_layer: int
-    gradient_difference: float
-    gradient_tolerance: float
-
-
-@dataclass(frozen=True)
-class Exactness:
-    """The content of exactness.json."""
-
-    batching: str
-    dtype: str
-    segments: tuple[int, ...]
-    kinds: tuple[KindReport, ...]
-    logits_difference: float
-    logits_tolerance: float
-    seconds: float
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def line(self) -> str:
-        """For the terminal."""
-        outputs = max(kind.output_difference for kind in self.kinds)
-        gradients = max(kind.gradient_difference for kind in self.kinds)
-        together = {"packing": "packed", "padding": "padded"}[self.batching]
-        return (
-            f"exactness gate: {together} samples are as alone (relative difference of layers {outputs:.0e}, of their "
-            f"gradients {gradients:.0e}, of logits {self.logits_difference:.0e}; {self.seconds:.1f} s)"
-        )
-
-
 def check_exactness(
-    model: LanguageModel, *, batching: str, compute_dtype: torch.dtype, device: torch.device
+    model: LanguageModel,
+    *,
+    batching: str,
+    compute_dtype: torch.dtype,
+    device: torch.device,
+    strict: bool = True,
 ) -> Exactness:
     """Compares rows together with the same rows alone; every rank must take part, and all come to the same end.
 
@@ -104,9 +69,10 @@ def check_exactness(
         model: ready for its first step, sharded or not.
         batching: `packing` or `padding`.
         compute_dtype: of activations.
+        strict: stop for a leak; otherwise it is only told.
 
     Raises:
-        KernelError: a difference above its tolerance; names the kinds of layers.
+        KernelError: `strict`, and a difference above its tolerance; names the kinds of layers.
         NonFiniteError: the rows alone give logits that are no numbers.
     """
     begin = time.perf_counter()
@@ -140,8 +106,12 @@ def check_exactness(
         logits_tolerance=tolerances[-1],
         seconds=round(time.perf_counter() - begin, 3),
     )
-    _require_exact(found, has_cache=bool(comparison.probe.cached))
-    return found
+    error = leak_error(found, has_cache=bool(comparison.probe.cached))
+    if error is None:
+        return found
+    if strict:
+        raise error
+    return replace(found, leak=error.what)
 
 
 class _Comparison:
@@ -273,34 +243,3 @@ def _kind_report(
     members = [index for index, kind in enumerate(kinds) if kind == kinds[first]]
     worst = max(members, key=lambda index: differences[index] / tolerances[index])
     return KindReport(kinds[first], len(members), worst, differences[worst], tolerances[worst], first, *gradient)
-
-
-def _require_exact(found: Exactness, *, has_cache: bool) -> None:
-    together = {"packing": "packed", "padding": "padded"}[found.batching]
-    leaks = []
-    for kind in found.kinds:
-        if kind.output_difference > kind.output_tolerance:
-            leaks.append(_leak(kind.kind, kind.worst_layer, "output", kind.output_difference, kind.output_tolerance))
-        elif kind.gradient_difference > kind.gradient_tolerance:
-            leaks.append(
-                _leak(kind.kind, kind.gradient_layer, "gradient", kind.gradient_difference, kind.gradient_tolerance)
-            )
-    if not leaks and found.logits_difference > found.logits_tolerance:
-        leaks.append(
-            f"outside of the layers: logits at the boundaries differ by {found.logits_difference:.1e} of their size "
-            f"(tolerance {found.logits_tolerance:.1e})"
-        )
-    if not leaks:
-        return
-    cache = " The model keeps a cache, which switches packed attention off." if has_cache else ""
-    raise KernelError(
-        f"samples that are {together} together leak into each other: {'; '.join(leaks)}. Nothing was trained.{cache}",
-        where="exactness gate",
-        fix="Choose other kernels for these layers (`kernels: {linear_attention: torch, conv: torch, attention: sdpa}` "
-        f"are the references){', or write `batching: {mode: padding}`' if found.batching == 'packing' else ''}; if "
-        "these fail too, the model's own code does not keep samples apart.",
-    )
-
-
-def _leak(kind: str, layer: int, what: str, difference: float, tolerance: float) -> str:
-    return f"{kind} (layer {layer}): its {what} differs by {difference:.1e} of its size (tolerance {tolerance:.1e})"

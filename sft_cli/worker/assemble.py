@@ -27,7 +27,8 @@ from sft_cli.plan.gpus import peak_bf16_tflops
 from sft_cli.plan.plan import Plan
 from sft_cli.telemetry.meter import Meter
 from sft_cli.train.evaluate import evaluate
-from sft_cli.train.exactness import Exactness, check_exactness
+from sft_cli.train.exactness import check_exactness
+from sft_cli.train.exactness_report import Exactness
 from sft_cli.train.loop import Run
 from sft_cli.train.report import Report
 from sft_cli.train.step import TrainStep
@@ -133,11 +134,15 @@ def pass_exactness_gate(plan: Plan, model: LanguageModel, device: torch.device) 
     """Proof that this run's samples don't leak into each other; every rank must take part.
 
     Raises:
-        KernelError: they do.
+        KernelError: they do, and `kernels.strict` is on.
     """
     recipe = plan.recipe
     return check_exactness(
-        model, batching=recipe.batching.mode, compute_dtype=getattr(torch, recipe.model.dtype), device=device
+        model,
+        batching=recipe.batching.mode,
+        compute_dtype=getattr(torch, recipe.model.dtype),
+        device=device,
+        strict=recipe.kernels.strict,
     )
 
 

@@ -116,6 +116,17 @@ def test_kinds_are_those_of_the_layers(mesh: DeviceMesh) -> None:
     ]
 
 
+def test_a_leak_that_is_accepted_is_told(mesh: DeviceMesh) -> None:
+    """`kernels.strict: false`."""
+    model = make_model("qwen3_5", config=SHORT, mesh=mesh)
+    conv_crosses_boundaries(model)
+    found = check_exactness(
+        model, batching="packing", compute_dtype=torch.float32, device=torch.device("cpu"), strict=False
+    )
+    assert found.line().startswith("WARNING: samples that are packed together leak into each other: linear_attention")
+    assert found.as_json()["leak"] is not None
+
+
 def test_padded_rows_pass(mesh: DeviceMesh) -> None:
     assert check(make_model("qwen3_5", mesh=mesh), batching="padding").batching == "padding"
 
