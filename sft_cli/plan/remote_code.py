@@ -15,6 +15,8 @@ from sft_cli.plan.child_process import asking_environment
 from sft_cli.plan.local_model import CONFIG
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
+TIMEOUT_SECONDS = 60
+"""Importing transformers takes a few seconds; a dead network disk would take for ever."""
 
 # In a process of its own, so that planning imports no transformers; and only for the few models that have an auto_map.
 # Local classes go before the model's own where there is no trust, so what fails here fails for want of them.
@@ -83,9 +85,22 @@ def _needs_code(folder: Path, file: str) -> bool:
     if file == CONFIG and is_known(json.loads((folder / CONFIG).read_text(encoding="utf-8"))):
         return False
     command = [sys.executable, "-c", _ASK_TRANSFORMERS, file, str(folder)]
-    asked = subprocess.run(
-        command, env=asking_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
+    try:
+        asked = subprocess.run(
+            command,
+            env=asking_environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ModelError(
+            f"transformers did not say within {TIMEOUT_SECONDS} s whether it has the code for {file}",
+            where=str(folder),
+            fix="Try again where more of the processor and of the disk is free.",
+        ) from error
     return asked.stdout.strip().endswith("needs code")
 
 

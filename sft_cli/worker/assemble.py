@@ -102,7 +102,7 @@ def assemble_run(
 
     def evaluate_rows() -> tuple[float, int]:
         assert eval_rows is not None
-        return evaluate(train_step.model, evaluation_batches(eval_rows, plan, rank), train_step.device)
+        return evaluate(train_step.model, prefetched(evaluation_batches(eval_rows, plan, rank)), train_step.device)
 
     def save(batches: StepBatches) -> None:
         path = save_checkpoint(

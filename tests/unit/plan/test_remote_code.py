@@ -150,3 +150,11 @@ def test_code_in_another_repository_comes_too(the_hub: FakeHub) -> None:
     trusted = ModelSection(path="builtin:tiny-hybrid", tokenizer="owner/model", trust_remote_code=True)
     find_tokenizer(trusted, download=True)
     assert the_hub.downloaded() == ["tokenization_own.py", "tokenizer.json", "tokenizer_config.json"]
+
+
+def test_an_import_that_hangs_is_an_error_and_not_a_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "own", "auto_map": {"AutoConfig": "own.Config"}}')
+    monkeypatch.setattr(remote_code, "_ASK_TRANSFORMERS", "import time; time.sleep(60)")
+    monkeypatch.setattr(remote_code, "TIMEOUT_SECONDS", 1)
+    with pytest.raises(ModelError, match="did not say within 1 s"):
+        remote_code.require_trust(tmp_path, "config.json", trusted=False, where="model.path")
