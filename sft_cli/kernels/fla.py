@@ -5,7 +5,7 @@ most. The steps inside are still dispatched, and have to be: on Hopper TileLang 
 Triton before 3.7.1 gets wrong. The convolution's are, too, but no other package's kernels are on by default.
 
 Padded rows go in as the segments of one pack: the kernels are compiled and tuned anew for every number of rows (`B` is
-a constant and a tuning key of `chunk_local_cumsum`), which made a step of padded batches 2.5 times as long on an H200.
+a constant and a tuning key of `chunk_local_cumsum`), which doubled the time of a padded step on an H200.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def materialise(
 def draw_weights(model: LanguageModel, config: dict[str, Any], *, seed: int, code_folder: Path | None = None) -> None:
     """Random weights by transformers' own rule; the same on any number of ranks.
 
-    Drawn on the model's device: a GPU has 27B of them in seconds, and other ones than a CPU has for the same seed.
+    Drawn on the model's device: a GPU has other ones than a CPU has for the same seed.
     """
     device = next(model.parameters()).device
     parameters = dict(model.transformers_named_parameters())
