@@ -1,13 +1,38 @@
-"""The environment of a Python that planning asks something: it imports this sft_cli, and nothing that lies around."""
+"""A Python that planning asks something: it imports this sft_cli, and nothing that lies around."""
 
 from __future__ import annotations
 
 import os
 import site
-from collections.abc import Mapping
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _PACKAGE_PARENT = Path(__file__).parents[2]
+
+
+def ask(
+    arguments: Sequence[str], *, limit_seconds: float, question: str = "", environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs this Python with `arguments` and waits for its end, whatever its exit code.
+
+    Args:
+        question: what it reads from its standard input.
+        environment: variables beside those of `asking_environment`.
+
+    Raises:
+        subprocess.TimeoutExpired: it took longer than `limit_seconds`, and was killed.
+    """
+    return subprocess.run(
+        [sys.executable, *arguments],
+        input=question,
+        env={**asking_environment(), **(environment or {})},
+        capture_output=True,
+        text=True,
+        timeout=limit_seconds,
+        check=False,
+    )
 
 
 def asking_environment(base: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from sft_cli.errors import ModelError
-from sft_cli.plan.child_process import asking_environment
+from sft_cli.plan.child_process import ask
 from sft_cli.plan.probed_model import ProbedModel
 
 TIMEOUT_SECONDS = 300
@@ -40,18 +39,13 @@ def probe_model(
     model = f"model_type {config['model_type']!r} has no family of its own, and"
     with tempfile.TemporaryDirectory(prefix="sftune-") as folder:
         result = Path(folder, "result.json")
-        command = [sys.executable, "-m", "sft_cli.worker.generic_probe", "--result", str(result)]
-        # Without a GPU: the checks are in float32, and a command that only plans must not take one.
-        environment = {**asking_environment(), "CUDA_VISIBLE_DEVICES": ""}
         try:
-            child = subprocess.run(
-                command,
-                input=json.dumps(request),
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=TIMEOUT_SECONDS,
-                check=False,
+            child = ask(
+                ["-m", "sft_cli.worker.generic_probe", "--result", str(result)],
+                limit_seconds=TIMEOUT_SECONDS,
+                question=json.dumps(request),
+                # The checks are in float32, and a command that only plans must not take a GPU.
+                environment={"CUDA_VISIBLE_DEVICES": ""},
             )
         except subprocess.TimeoutExpired as error:
             raise ModelError(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 from sft_cli.errors import ModelError
 from sft_cli.plan import hub
 from sft_cli.plan.architecture import is_known
-from sft_cli.plan.child_process import asking_environment
+from sft_cli.plan.child_process import ask
 from sft_cli.plan.local_model import CONFIG
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -84,17 +83,8 @@ def _place_of_code(folder: Path) -> str:
 def _needs_code(folder: Path, file: str) -> bool:
     if file == CONFIG and is_known(json.loads((folder / CONFIG).read_text(encoding="utf-8"))):
         return False
-    command = [sys.executable, "-c", _ASK_TRANSFORMERS, file, str(folder)]
     try:
-        asked = subprocess.run(
-            command,
-            env=asking_environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_SECONDS,
-            check=False,
-        )
+        asked = ask(["-c", _ASK_TRANSFORMERS, file, str(folder)], limit_seconds=TIMEOUT_SECONDS)
     except subprocess.TimeoutExpired as error:
         raise ModelError(
             f"transformers did not say within {TIMEOUT_SECONDS} s whether it has the code for {file}",

@@ -10,7 +10,7 @@ import pytest
 
 from sft_cli.errors import ModelError
 from sft_cli.plan import generic_probe, remote_code
-from sft_cli.plan.child_process import asking_environment
+from sft_cli.plan.child_process import ask, asking_environment
 
 
 def test_a_child_imports_this_package_and_nothing_from_the_working_directory(tmp_path: Path) -> None:
@@ -35,3 +35,20 @@ def test_all_who_ask_a_child_give_it_that_environment(monkeypatch: pytest.Monkey
     with pytest.raises(ModelError, match="can't be built"):
         generic_probe.probe_model({"model_type": "own"}, code_folder=None, weights_folder=None, where=None)
     assert [environment["PYTHONSAFEPATH"] for environment in environments] == ["1", "1"]
+
+
+def test_a_child_never_waits_for_a_terminal() -> None:
+    """Whatever it would like to be told (transformers asks whether code may run), it reads an end of file."""
+    asked = ask(["-c", "import sys; print(repr(sys.stdin.read()), sys.stdin.isatty())"], limit_seconds=30)
+    assert (asked.stdout, asked.returncode) == ("'' False\n", 0)
+
+
+def test_a_child_is_asked_a_question_with_variables_of_its_own() -> None:
+    code = "import os, sys; print(sys.stdin.read(), os.environ['OWN'], os.environ['HF_HUB_OFFLINE'])"
+    asked = ask(["-c", code], limit_seconds=30, question="why", environment={"OWN": "yes"})
+    assert asked.stdout == "why yes 1\n"
+
+
+def test_a_child_that_takes_too_long_is_ended() -> None:
+    with pytest.raises(subprocess.TimeoutExpired):
+        ask(["-c", "import time; time.sleep(60)"], limit_seconds=0.5)

@@ -33,13 +33,12 @@ TOKENIZER_CODE = (
 def asked_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """transformers is asked in this process, which has imported it; a child takes seconds to."""
 
-    def run(command: list[str], **keys: Any) -> subprocess.CompletedProcess[str]:
-        assert keys["stdin"] == subprocess.DEVNULL
-        monkeypatch.setattr(sys, "argv", command[2:])
-        exec(command[2], {})
-        return subprocess.CompletedProcess(command, 0, capsys.readouterr().out, "")
+    def ask(arguments: list[str], *, limit_seconds: float) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr(sys, "argv", arguments[1:])
+        exec(arguments[1], {})
+        return subprocess.CompletedProcess(arguments, 0, capsys.readouterr().out, "")
 
-    monkeypatch.setattr(remote_code.subprocess, "run", run)
+    monkeypatch.setattr(remote_code, "ask", ask)
 
 
 def own_tokenizer(folder: Path, auto_map: Any, **changes: Any) -> Path:
