@@ -37,6 +37,8 @@ class Batch:
     """(B, T) int64, from 0 in each row or segment."""
     cu_seq_lens: torch.Tensor | None
     """(segments + 1,) int32, strictly increasing from 0 to T; the empty end is a segment of its own. None: padding."""
+    segment_bounds: tuple[int, ...] | None
+    """The same on the host, for kernels that would read it back from the device. None: padding."""
     max_length: int | None
     """Tokens of the longest segment. None: padding."""
     seq_idx: torch.Tensor | None
@@ -74,6 +76,7 @@ class Batch:
                 "max_length_q": self.max_length,
                 "max_length_k": self.max_length,
                 "seq_idx": self.seq_idx,
+                "segment_bounds": self.segment_bounds,
                 "chunk_indices": self.chunk_indices,
             }
         return inputs
@@ -119,6 +122,7 @@ def pack_rows(rows: TokenizedRows, row_ids: Sequence[int], slots: int) -> Batch:
         supervised_targets=target_ids,
         position_ids=torch.from_numpy(np.arange(slots) - np.repeat(cu_seq_lens[:-1], segments))[None],
         cu_seq_lens=torch.from_numpy(cu_seq_lens.astype(np.int32)),
+        segment_bounds=tuple(cu_seq_lens.tolist()),
         max_length=int(segments.max()),
         seq_idx=torch.from_numpy(np.repeat(np.arange(len(segments), dtype=np.int32), segments))[None],
         chunk_indices=_chunk_indices(segments),
@@ -141,6 +145,7 @@ def pad_rows(rows: TokenizedRows, row_ids: Sequence[int]) -> Batch:
         supervised_targets=target_ids,
         position_ids=torch.arange(shape[1]).repeat(shape[0], 1),
         cu_seq_lens=None,
+        segment_bounds=None,
         max_length=None,
         seq_idx=None,
         chunk_indices=None,

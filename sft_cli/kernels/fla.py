@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from sft_cli.kernels.backend import importing
+from sft_cli.kernels.segments import Segments
 from sft_cli.plan.flops import DELTA_RULE_CHUNK_TOKENS
 
 INSTALL = "pip install 'flash-linear-attention>=0.6'"
@@ -41,12 +42,10 @@ def load_delta_rule() -> Callable[..., Tensor]:
         value: Tensor,
         log_decay: Tensor,
         beta: Tensor,
-        cu_seq_lens: Tensor | None,
-        chunk_indices: Tensor | None,
+        segments: Segments | None,
     ) -> Tensor:
         rows, length = value.shape[:2]
-        if cu_seq_lens is None:
-            cu_seq_lens, chunk_indices = _rows_as_segments(rows, length, value.device)
+        cu_seq_lens, chunk_indices = _of(segments, rows, length, value.device)
         out: Tensor = own(
             *(x.flatten(0, 1)[None] for x in (query, key, value, log_decay, beta)),
             use_qk_l2norm_in_kernel=True, cu_seqlens=cu_seq_lens, chunk_indices=chunk_indices,
@@ -66,12 +65,9 @@ def load_conv() -> Callable[..., Tensor]:
         from fla.modules.causal_conv1d import causal_conv1d
 
     @wraps(inspect.unwrap(causal_conv1d))
-    def conv(
-        x: Tensor, weight: Tensor, bias: Tensor | None, cu_seq_lens: Tensor | None, chunk_indices: Tensor | None
-    ) -> Tensor:
+    def conv(x: Tensor, weight: Tensor, bias: Tensor | None, segments: Segments | None) -> Tensor:
         rows, length, _ = x.shape
-        if cu_seq_lens is None:
-            cu_seq_lens, chunk_indices = _rows_as_segments(rows, length, x.device)
+        cu_seq_lens, chunk_indices = _of(segments, rows, length, x.device)
         out: Tensor = causal_conv1d(
             x.flatten(0, 1)[None], weight, bias,
             activation="silu", cu_seqlens=cu_seq_lens, chunk_indices=chunk_indices,
@@ -96,6 +92,13 @@ def load_gated_norm() -> Callable[..., Tensor]:
         return out
 
     return gated_norm
+
+
+def _of(segments: Segments | None, rows: int, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """`cu_seq_lens` and `chunk_indices`."""
+    if segments is None:
+        return _rows_as_segments(rows, length, device)
+    return segments.cu_seq_lens, segments.chunk_indices
 
 
 @lru_cache(maxsize=32)

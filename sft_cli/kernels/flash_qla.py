@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sft_cli.kernels.backend import importing
+from sft_cli.kernels.segments import Segments
 
 INSTALL = "pip install 'flash-qla>=0.1.3' 'tilelang>=0.1.15'"
 
@@ -32,9 +33,9 @@ def load_delta_rule() -> Callable[..., Tensor]:
         return prepared
 
     @lru_cache(maxsize=4)
-    def of_pack(cu_seq_lens: Tensor) -> Tensor:
-        """Kept for a while: all layers of a micro-batch bring the same tensor, and it is read back once for them."""
-        prepared: Tensor = prepare_varlen_metadata(cu_seq_lens, cu_seq_lens.cpu())
+    def of_pack(cu_seq_lens: Tensor, bounds: tuple[int, ...]) -> Tensor:
+        """Kept for a while: all layers of a micro-batch bring the same tensor."""
+        prepared: Tensor = prepare_varlen_metadata(cu_seq_lens, torch.tensor(bounds, dtype=torch.int32))
         return prepared
 
     @wraps(chunk_gated_delta_rule)
@@ -44,15 +45,17 @@ def load_delta_rule() -> Callable[..., Tensor]:
         value: Tensor,
         log_decay: Tensor,
         beta: Tensor,
-        cu_seq_lens: Tensor | None,
-        chunk_indices: Tensor | None = None,
+        segments: Segments | None,
     ) -> Tensor:
         rows, length = value.shape[:2]
         # Padded rows go in as segments of one pack, so that TileLang compiles for one number of rows.
-        bounds = of_rows(rows, length, value.device) if cu_seq_lens is None else of_pack(cu_seq_lens)
+        if segments is None:
+            cu_seq_lens = of_rows(rows, length, value.device)
+        else:
+            cu_seq_lens = of_pack(segments.cu_seq_lens, segments.bounds)
         out: Tensor = chunk_gated_delta_rule(
             *(x.flatten(0, 1)[None] for x in (query, key, value, log_decay, beta)),
-            use_qk_l2norm_in_kernel=True, cu_seqlens=bounds, auto_cp=False,
+            use_qk_l2norm_in_kernel=True, cu_seqlens=cu_seq_lens, auto_cp=False,
         )[0]  # fmt: skip
         return out.view(rows, length, *out.shape[2:])
 

@@ -13,9 +13,11 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sft_cli.errors import KernelError
 from sft_cli.kernels import conv as conv_slot
 from sft_cli.kernels import fla, flash_qla, reference
 from sft_cli.kernels.backend import Backend, Supports, loaders
+from sft_cli.kernels.segments import Segments
 
 BACKENDS = (
     Backend(
@@ -64,6 +66,8 @@ def forward(
     delta_rule: Callable[..., Tensor],
     causal_conv: Callable[..., Tensor],
     cu_seq_lens_q: Tensor | None = None,
+    segment_bounds: tuple[int, ...] | None = None,
+    seq_idx: Tensor | None = None,
     chunk_indices: Tensor | None = None,
     **unused: object,
 ) -> Tensor:
@@ -73,18 +77,18 @@ def forward(
         hidden_states: (B, T, hidden). Padding stands on the right, where a causal layer can't see it: no mask.
         project: block and hidden states to queries, keys and values side by side (B, T, conv_dim), the output gate
             (B, T, value heads, value head dim), and b and a (B, T, value heads).
-        cu_seq_lens_q: int32 (segments + 1,) of a pack, else None.
-        chunk_indices: int32 (chunks, 2) of a pack, see `Batch`; else None.
+        cu_seq_lens_q, segment_bounds, seq_idx, chunk_indices: all of them for a pack, see `Segments`; else None.
         unused: what transformers passes to every layer and this one has no use for.
 
     Returns:
         (B, T, hidden).
     """
     rows, length, _ = hidden_states.shape
+    segments = _segments(cu_seq_lens_q, segment_bounds, seq_idx, chunk_indices)
     mixed, gate, b, a = project(block, hidden_states)
     # Under autocast the weight is float32, and a product with it would be, too.
     taps = block.conv1d.weight.squeeze(1).to(mixed.dtype)
-    mixed = causal_conv(mixed, taps, block.conv1d.bias, cu_seq_lens_q, chunk_indices)
+    mixed = causal_conv(mixed, taps, block.conv1d.bias, segments)
     query, key, value = mixed.split([block.key_dim, block.key_dim, block.value_dim], dim=-1)
     log_decay = -block.A_log.float().exp() * F.softplus(a.float() + block.dt_bias)
     out = delta_rule(
@@ -93,8 +97,33 @@ def forward(
         value.unflatten(-1, (-1, block.head_v_dim)),
         log_decay,
         b.sigmoid(),
-        cu_seq_lens_q,
-        chunk_indices,
+        segments,
     )
     out = block.norm(out.reshape(-1, block.head_v_dim), gate.reshape(-1, block.head_v_dim))
     return block.out_proj(out.view(rows, length, -1))
+
+
+def _segments(
+    cu_seq_lens: Tensor | None, bounds: tuple[int, ...] | None, seq_idx: Tensor | None, chunk_indices: Tensor | None
+) -> Segments | None:
+    """None for padded rows.
+
+    Raises:
+        KernelError: a pack that lost some of its keys on the way here. It would leak.
+    """
+    if cu_seq_lens is None and bounds is None and seq_idx is None and chunk_indices is None:
+        return None
+    if cu_seq_lens is None or bounds is None or seq_idx is None or chunk_indices is None:
+        keys = {
+            "cu_seq_lens_q": cu_seq_lens,
+            "segment_bounds": bounds,
+            "seq_idx": seq_idx,
+            "chunk_indices": chunk_indices,
+        }
+        lost = ", ".join(key for key, value in keys.items() if value is None)
+        raise KernelError(
+            f"a linear_attention layer got a pack without {lost}, and would mix its samples",
+            where="batching.mode",
+            fix="The model's own code drops the keys of a pack: write `mode: padding`.",
+        )
+    return Segments(cu_seq_lens, bounds, seq_idx, chunk_indices)

@@ -1,11 +1,12 @@
 """Slow torch references of the hybrid layers: what runs on a CPU, and what every other kernel is measured against.
 
 All of them keep packed samples apart. Shapes: B rows, T tokens a row, H heads; a pack is one row (B = 1) whose
-segments `cu_seq_lens` bounds.
+samples `Segments` tells apart.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -13,41 +14,34 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sft_cli.kernels.segments import Segments
 from sft_cli.plan.flops import DELTA_RULE_CHUNK_TOKENS as CHUNK_TOKENS
 
 
-def position_in_segment(rows: int, length: int, cu_seq_lens: Tensor | None, device: torch.device) -> Tensor:
+def position_in_segment(rows: int, length: int, segments: Segments | None, device: torch.device) -> Tensor:
     """Distance of each token from the start of its segment, int64 (B, T)."""
     position = torch.arange(length, device=device)
-    if cu_seq_lens is None:
+    if segments is None:
         return position.expand(rows, -1)
-    starts = cu_seq_lens[:-1].to(torch.int64)
-    lengths = cu_seq_lens.diff().to(torch.int64)
-    return (position - starts.repeat_interleave(lengths)).expand(rows, -1)
+    starts = segments.cu_seq_lens[:-1].to(torch.int64)
+    return (position - starts[segments.seq_idx.flatten()]).expand(rows, -1)
 
 
-def causal_conv(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    cu_seq_lens: Tensor | None,
-    chunk_indices: Tensor | None = None,
-) -> Tensor:
+def causal_conv(x: Tensor, weight: Tensor, bias: Tensor | None, segments: Segments | None) -> Tensor:
     """Depthwise causal convolution followed by SiLU, blind to anything before a segment's start.
 
     Args:
         x: (B, T, channels), any float dtype.
         weight: (channels, width); `weight[:, -1]` meets the token itself.
         bias: (channels,) or None.
-        cu_seq_lens: int (segments + 1,) over T when B is 1; None where each row is one segment.
-        chunk_indices: for kernels that walk over chunks; not needed here.
+        segments: of a pack (B = 1); None where each row is one segment.
 
     Returns:
         (B, T, channels) in the dtype of `x`.
     """
     rows, length, _ = x.shape
     width = weight.shape[-1]
-    position = position_in_segment(rows, length, cu_seq_lens, x.device)
+    position = position_in_segment(rows, length, segments, x.device)
     out = x * weight[:, -1]
     for lag in range(1, min(width, length)):
         shifted = F.pad(x[:, :-lag], (0, 0, lag, 0))
@@ -59,7 +53,7 @@ def causal_conv(
 
 
 def gated_delta_rule_recurrent(
-    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, beta: Tensor, cu_seq_lens: Tensor | None = None
+    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, beta: Tensor, segments: Segments | None
 ) -> Tensor:
     """The gated delta rule token by token: the definition, and the oracle of the chunked form.
 
@@ -71,7 +65,7 @@ def gated_delta_rule_recurrent(
     dtype = value.dtype
     rows, length, _, _ = value.shape
     query, key, value, log_decay, beta = _prepare(query, key, value, log_decay, beta)
-    position = position_in_segment(rows, length, cu_seq_lens, value.device)
+    position = position_in_segment(rows, length, segments, value.device)
     state = value.new_zeros(rows, value.shape[2], key.shape[-1], value.shape[-1])
     outputs = []
     for t in range(length):
@@ -85,13 +79,7 @@ def gated_delta_rule_recurrent(
 
 
 def gated_delta_rule(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    log_decay: Tensor,
-    beta: Tensor,
-    cu_seq_lens: Tensor | None = None,
-    chunk_indices: Tensor | None = None,
+    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, beta: Tensor, segments: Segments | None
 ) -> Tensor:
     """The gated delta rule in chunks, all segments at once.
 
@@ -104,8 +92,7 @@ def gated_delta_rule(
         value: (B, T, value heads, value dim).
         log_decay: (B, T, value heads), at most 0: the state is multiplied by its exponential at each token.
         beta: (B, T, value heads) in (0, 1): how much of a key's old value is replaced.
-        cu_seq_lens: int (segments + 1,) over T when B is 1; None where each row is one segment.
-        chunk_indices: for kernels that walk over chunks; not needed here.
+        segments: of a pack (B = 1); None where each row is one segment.
 
     Returns:
         (B, T, value heads, value dim) in the dtype of `value`; computed in float32.
@@ -113,7 +100,7 @@ def gated_delta_rule(
     dtype = value.dtype
     rows, length, heads, value_dim = value.shape
     query, key, value, log_decay, beta = _prepare(query, key, value, log_decay, beta)
-    bounds = list(range(0, rows * length + 1, length)) if cu_seq_lens is None else cu_seq_lens.tolist()
+    bounds = range(0, rows * length + 1, length) if segments is None else segments.bounds
     grid = _lay_out(bounds, value.device)
 
     with torch.autocast(value.device.type, enabled=False):
@@ -155,7 +142,7 @@ class _Grid:
         return x.transpose(1, 2).flatten(0, 1)[self.slot_of_token]
 
 
-def _lay_out(bounds: list[int], device: torch.device) -> _Grid:
+def _lay_out(bounds: Sequence[int], device: torch.device) -> _Grid:
     lengths = [end - start for start, end in pairwise(bounds)]
     chunk_counts = [-(-length // CHUNK_TOKENS) for length in lengths]
     first_chunk = [0, *accumulate(chunk_counts[:-1])]

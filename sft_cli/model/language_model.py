@@ -13,6 +13,10 @@ LossFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(hidden (N, hidden), head weight (words, hidden), targets (N,)) -> summed loss; see `kernels/loss.py`."""
 
 
+DELTA_NET_KEYS = frozenset({"segment_bounds", "chunk_indices"})
+"""Of a batch: what only our own forward of Gated DeltaNet blocks knows. The rest transformers documents."""
+
+
 class HeadAndLoss(nn.Module):
     """Final norm, output projection and loss behind one forward.
 
@@ -62,6 +66,8 @@ class LanguageModel(nn.Module):
         Returns:
             float32 scalar, or (B, T, words) in the compute dtype.
         """
+        if self.delta_net is None:
+            inputs = {key: value for key, value in inputs.items() if key not in DELTA_NET_KEYS}
         hidden = self.decoder(**inputs, use_cache=False).last_hidden_state
         return self.head(hidden, positions, targets)
 

@@ -214,6 +214,7 @@ def _alone(rows: TokenizedRows, row: int) -> Batch:
         batch,
         position_ids=torch.arange(SLOTS)[None],
         cu_seq_lens=None,
+        segment_bounds=None,
         max_length=None,
         seq_idx=None,
         chunk_indices=None,

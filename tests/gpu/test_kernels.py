@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from sft_cli.kernels import attention, fla, reference
+from sft_cli.kernels.segments import Segments
 
 SEGMENTS = [[513], [65, 2, 130, 64, 3, 249]]
 TOLERANCE = 0.01
@@ -19,17 +20,9 @@ def difference(found: Tensor, expected: Tensor) -> float:
     return float((found - expected).norm() / expected.norm())
 
 
-def bounds(segments: list[int]) -> tuple[Tensor | None, Tensor | None]:
-    """cu_seq_lens and chunk_indices on the CPU; none for a single row."""
-    if len(segments) == 1:
-        return None, None
-    cu_seq_lens = torch.tensor([0, *segments]).cumsum(0, dtype=torch.int32)
-    chunks = [[i, chunk] for i, length in enumerate(segments) for chunk in range(-(-length // 64))]
-    return cu_seq_lens, torch.tensor(chunks, dtype=torch.int32)
-
-
-def on_gpu(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.cuda()
+def pack(segments: list[int], device: str = "cpu") -> Segments | None:
+    """None for a single row."""
+    return Segments.of(segments, device) if len(segments) > 1 else None
 
 
 def compare(inputs: list[Tensor], found: Tensor, gpu_inputs: list[Tensor], expected: Tensor) -> None:
@@ -51,11 +44,10 @@ def test_delta_rule(segments: list[int], value_heads: int) -> None:
     inputs = [torch.randn(shape).bfloat16().float().requires_grad_() for shape in shapes]
     decay = (-torch.rand(1, length, value_heads)).requires_grad_()
     beta = torch.rand(1, length, value_heads).bfloat16().float().requires_grad_()
-    cu_seq_lens, chunk_indices = bounds(segments)
-    expected = reference.gated_delta_rule(*inputs, decay, beta, cu_seq_lens)
+    expected = reference.gated_delta_rule(*inputs, decay, beta, pack(segments))
     gpu = [x.detach().cuda().bfloat16().requires_grad_() for x in inputs]
     gpu += [decay.detach().cuda().requires_grad_(), beta.detach().cuda().bfloat16().requires_grad_()]
-    found = fla.load_delta_rule()(*gpu, on_gpu(cu_seq_lens), on_gpu(chunk_indices))
+    found = fla.load_delta_rule()(*gpu, pack(segments, "cuda"))
     compare([*inputs, decay, beta], found, gpu, expected)
 
 
@@ -65,10 +57,9 @@ def test_conv(segments: list[int]) -> None:
     channels = 6144
     x = torch.randn(1, sum(segments), channels).bfloat16().float().requires_grad_()
     weight = torch.randn(channels, 4).bfloat16().float().requires_grad_()
-    cu_seq_lens, chunk_indices = bounds(segments)
-    expected = reference.causal_conv(x, weight, None, cu_seq_lens)
+    expected = reference.causal_conv(x, weight, None, pack(segments))
     gpu = [t.detach().cuda().bfloat16().requires_grad_() for t in (x, weight)]
-    found = fla.load_conv()(*gpu, None, on_gpu(cu_seq_lens), on_gpu(chunk_indices))
+    found = fla.load_conv()(*gpu, None, pack(segments, "cuda"))
     compare([x, weight], found, gpu, expected)
 
 
@@ -81,11 +72,16 @@ def test_varlen_attention(segments: list[int], window: int | None, head_dim: int
     length = sum(segments)
     shapes = [(1, 8, length, head_dim), (1, 2, length, head_dim), (1, 2, length, head_dim)]
     inputs = [torch.randn(shape).bfloat16().float().requires_grad_() for shape in shapes]
-    cu_seq_lens, _ = bounds(segments)
-    module = torch.nn.Module()
+    module, apart = torch.nn.Module(), pack(segments)
+    cu_seq_lens = None if apart is None else apart.cu_seq_lens
     expected, _ = attention.sdpa(module, *inputs, None, cu_seq_lens_q=cu_seq_lens, sliding_window=window)
     gpu = [x.detach().cuda().bfloat16().requires_grad_() for x in inputs]
     found, _ = attention.ATTENTION["varlen"]()(
-        module, *gpu, None, cu_seq_lens_q=on_gpu(cu_seq_lens), max_length_q=max(segments), sliding_window=window
+        module,
+        *gpu,
+        None,
+        cu_seq_lens_q=None if cu_seq_lens is None else cu_seq_lens.cuda(),
+        max_length_q=max(segments),
+        sliding_window=window,
     )
     compare(inputs, found, gpu, expected)

@@ -20,6 +20,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from sft_cli.data.batch import Batch, pack_rows, pad_rows
 from sft_cli.data.rows import TokenizedRows
+from sft_cli.kernels.segments import Segments
 from sft_cli.model.language_model import LanguageModel
 
 LENGTHS = [65, 2, 130, 64, 3, 257, 1, 127]
@@ -137,16 +138,16 @@ def gradients(model: LanguageModel, batch: Batch) -> dict[str, Tensor]:
     }
 
 
-@pytest.mark.parametrize("forgotten", ["cu_seq_lens_q", "chunk_indices"])
+@pytest.mark.parametrize("positions", ["of each row", "through all rows"])
 def test_a_leak_is_ten_times_what_rounding_does(
-    model: LanguageModel, rows: TokenizedRows, expected: list[Tensor], forgotten: str
+    model: LanguageModel, rows: TokenizedRows, expected: list[Tensor], positions: str
 ) -> None:
-    """The tolerance can tell: one segment over all rows, for the delta rule and convolution or for all layers."""
-    packed = batch_of(rows, "packed").to("cuda")
-    inputs = packed.model_inputs()
-    whole = torch.tensor([0, SLOTS], dtype=torch.int32, device="cuda")
-    inputs |= {"cu_seq_lens_q": whole, "max_length_q": SLOTS, "chunk_indices": None}
-    if forgotten == "chunk_indices":
+    """The tolerance can tell: all rows as one segment, with the right positions and with those of one long row."""
+    inputs = batch_of(rows, "packed").to("cuda").model_inputs()
+    one = Segments.of([SLOTS], "cuda")
+    inputs |= {"cu_seq_lens_q": one.cu_seq_lens, "max_length_q": SLOTS}
+    inputs |= {"segment_bounds": one.bounds, "seq_idx": one.seq_idx, "chunk_indices": one.chunk_indices}
+    if positions == "through all rows":
         inputs["position_ids"] = torch.arange(SLOTS, device="cuda")[None]
     with torch.no_grad():
         logits = model(inputs)[0, : sum(LENGTHS)].split(LENGTHS)

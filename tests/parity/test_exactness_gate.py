@@ -18,6 +18,7 @@ from transformers import AttentionInterface
 
 from sft_cli.errors import KernelError
 from sft_cli.kernels import attention, reference
+from sft_cli.kernels.segments import Segments
 from sft_cli.model.language_model import LanguageModel
 from sft_cli.train.exactness import Exactness, check_exactness
 
@@ -27,7 +28,10 @@ SHORT = {
     "num_hidden_layers": 3,
     "layer_types": ["linear_attention", "linear_attention", "full_attention"],
 }
-SEGMENT_KEYS = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx", "chunk_indices")
+SEGMENT_KEYS = (
+    *("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"),
+    *("seq_idx", "segment_bounds", "chunk_indices"),
+)
 
 
 @pytest.fixture
@@ -152,7 +156,7 @@ def without(*dropped: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 def delta_rule_ignores_segments(model: LanguageModel) -> None:
-    replace_kernel(model, delta_rule=lambda q, k, v, g, b, *_: reference.gated_delta_rule(q, k, v, g, b))
+    replace_kernel(model, delta_rule=lambda q, k, v, g, b, *_: reference.gated_delta_rule(q, k, v, g, b, None))
 
 
 def conv_crosses_boundaries(model: LanguageModel) -> None:
@@ -168,16 +172,6 @@ def attention_ignores_segments(model: LanguageModel) -> None:
 
 def position_ids_alone(model: LanguageModel) -> None:
     give_decoder(model, without(*SEGMENT_KEYS))
-
-
-def cu_seq_lens_without_the_rest(model: LanguageModel) -> None:
-    """With a conv that needs more than `cu_seq_lens`, as transformers' own does."""
-
-    def conv(x: Tensor, weight: Tensor, bias: Tensor | None, bounds: Tensor, chunks: Tensor | None) -> Tensor:
-        return reference.causal_conv(x, weight, bias, None if chunks is None else bounds)
-
-    replace_kernel(model, causal_conv=conv)
-    give_decoder(model, without("seq_idx", "chunk_indices"))
 
 
 def all_ones_mask(model: LanguageModel) -> None:
@@ -199,7 +193,6 @@ def one_layer_drops_the_keys(model: LanguageModel) -> None:
 BREAKS = [
     ("qwen3_5", delta_rule_ignores_segments, ["linear_attention (layer"]),
     ("qwen3_5", conv_crosses_boundaries, ["linear_attention (layer"]),
-    ("qwen3_5", cu_seq_lens_without_the_rest, ["linear_attention (layer"]),
     ("qwen3_5", position_ids_alone, ["linear_attention (layer", "full_attention (layer 2)"]),
     ("qwen3_5", one_layer_drops_the_keys, ["linear_attention (layer 1)"]),
     ("qwen3_next", attention_ignores_segments, ["full_attention, dense (layer 1)", "full_attention, sparse (layer 3)"]),
@@ -235,6 +228,14 @@ def test_a_leak_is_named_and_far_above_the_tolerance(
     assert not any(block._forward_hooks_with_kwargs for block in model.blocks), "hooks stay behind"
 
 
+def test_cu_seq_lens_without_seq_idx_is_refused(mesh: DeviceMesh) -> None:
+    """Three tokens of every convolution would leak in a kernel that goes by `seq_idx`."""
+    model = make_model("qwen3_5", config=SHORT, mesh=mesh)
+    give_decoder(model, without("seq_idx"))
+    with pytest.raises(KernelError, match="linear_attention layer got a pack without seq_idx"):
+        check(model)
+
+
 def test_transformers_own_attention_passes_where_it_knows_the_segments(mesh: DeviceMesh) -> None:
     """What the mask and the cache above switch off."""
     model = make_model("llama", mesh=mesh)
@@ -243,9 +244,9 @@ def test_transformers_own_attention_passes_where_it_knows_the_segments(mesh: Dev
 
 
 def test_a_leak_of_gradients_alone_is_found(mesh: DeviceMesh) -> None:
-    def delta_rule(q: Tensor, k: Tensor, v: Tensor, g: Tensor, b: Tensor, bounds: Tensor | None, _: Any) -> Tensor:
-        leaking = reference.gated_delta_rule(q, k, v, g, b)
-        return reference.gated_delta_rule(q, k, v, g, b, bounds).detach() + leaking - leaking.detach()
+    def delta_rule(q: Tensor, k: Tensor, v: Tensor, g: Tensor, b: Tensor, segments: Segments | None) -> Tensor:
+        leaking = reference.gated_delta_rule(q, k, v, g, b, None)
+        return reference.gated_delta_rule(q, k, v, g, b, segments).detach() + leaking - leaking.detach()
 
     model = make_model("qwen3_5", config=SHORT, mesh=mesh)
     replace_kernel(model, delta_rule=delta_rule)

@@ -7,17 +7,17 @@ from pathlib import Path
 CONV = """
 import torch
 from sft_cli.kernels import reference
+from sft_cli.kernels.segments import Segments
 
-def bounds(seq_idx):
+def segments(seq_idx):
     if seq_idx is None:
         return None
     assert seq_idx.dtype == torch.int32 and seq_idx.shape[0] == 1
-    lengths = torch.unique_consecutive(seq_idx[0], return_counts=True)[1]
-    return torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+    return Segments.of(torch.unique_consecutive(seq_idx[0], return_counts=True)[1].tolist(), seq_idx.device)
 
 def right(x, weight, bias=None, seq_idx=None, activation=None):
     assert activation == "silu" and (x.stride(1) == 1 or x.shape[2] == 1)
-    return reference.causal_conv(x.transpose(1, 2), weight, bias, bounds(seq_idx)).transpose(1, 2)
+    return reference.causal_conv(x.transpose(1, 2), weight, bias, segments(seq_idx)).transpose(1, 2)
 """
 CAUSAL_CONV1D = {
     "ok": f"{CONV}\ncausal_conv1d_fn = right\n",
@@ -49,12 +49,13 @@ def causal_conv1d_fn(*args, **options):
 FLASH_QLA = {
     "flash_qla/__init__.py": """
 from sft_cli.kernels import reference
+from sft_cli.kernels.segments import Segments
 
 def chunk_gated_delta_rule(q, k, v, g, beta, scale=None, initial_state=None, output_final_state=False,
                            use_qk_l2norm_in_kernel=False, cu_seqlens=None, head_first=False, state_v_first=False,
                            auto_cp=True):
     assert q.shape[0] == 1 and use_qk_l2norm_in_kernel and not auto_cp and cu_seqlens.prepared
-    return reference.gated_delta_rule(q, k, v, g, beta, cu_seqlens), None
+    return reference.gated_delta_rule(q, k, v, g, beta, Segments.of(cu_seqlens.diff().tolist())), None
 """,
     "flash_qla/utils/__init__.py": "",
     "flash_qla/utils/index.py": """

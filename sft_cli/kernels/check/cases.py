@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sft_cli.kernels.check import definitions
-from sft_cli.plan.flops import DELTA_RULE_CHUNK_TOKENS
+from sft_cli.kernels.segments import Segments
 from sft_cli.plan.kernel_shapes import KernelShapes
 from sft_cli.plan.memory import LOSS_CHUNK_TOKENS
 
@@ -59,17 +59,9 @@ class Sizes:
     def length(self) -> int:
         return sum(self.segments)
 
-    def bounds(self, device: torch.device) -> tuple[Tensor | None, Tensor | None]:
-        """cu_seq_lens and chunk_indices, as a batch has them."""
-        if not self.is_pack:
-            return None, None
-        bounds = torch.tensor([0, *self.segments]).cumsum(0, dtype=torch.int32)
-        chunks = [
-            [at, chunk]
-            for at, length in enumerate(self.segments)
-            for chunk in range(-(-length // DELTA_RULE_CHUNK_TOKENS))
-        ]
-        return bounds.to(device), torch.tensor(chunks, dtype=torch.int32).to(device)
+    def pack(self, device: torch.device) -> Segments | None:
+        """As a batch has them; None for rows."""
+        return Segments.of(self.segments, device) if self.is_pack else None
 
 
 CHECKED = (
@@ -119,7 +111,7 @@ def delta_rule_cases(shapes: KernelShapes, draw: Draw, sizes: Iterable[Sizes]) -
     assert net is not None
     for size in sizes:
         rows, length = size.rows, size.length
-        bounds, chunks = size.bounds(draw.device)
+        segments = size.pack(draw.device)
         inputs = {
             "query": draw.normal(rows, length, net.key_heads, net.key_head_dim, strided=size.is_strided),
             "key": draw.normal(rows, length, net.key_heads, net.key_head_dim, strided=size.is_strided),
@@ -129,15 +121,13 @@ def delta_rule_cases(shapes: KernelShapes, draw: Draw, sizes: Iterable[Sizes]) -
         }
         yield Case(
             size.name, inputs,
-            partial(_with_bounds, bounds=bounds, chunks=chunks), partial(definitions.delta_rule, cu_seq_lens=bounds),
+            partial(_with_segments, segments=segments), partial(definitions.delta_rule, segments=segments),
             size.segments if size.is_pack else None, dict.fromkeys([*inputs, "out"], 1),
         )  # fmt: skip
 
 
-def _with_bounds(
-    kernel: Callable[..., Tensor], *, bounds: Tensor | None, chunks: Tensor | None, **inputs: Tensor
-) -> Tensor:
-    return kernel(*inputs.values(), bounds, chunks)
+def _with_segments(kernel: Callable[..., Tensor], *, segments: Segments | None, **inputs: Tensor) -> Tensor:
+    return kernel(*inputs.values(), segments)
 
 
 def conv_cases(shapes: KernelShapes, draw: Draw, sizes: Iterable[Sizes]) -> Iterator[Case]:
@@ -146,22 +136,20 @@ def conv_cases(shapes: KernelShapes, draw: Draw, sizes: Iterable[Sizes]) -> Iter
     assert net is not None
     channels = 2 * net.key_heads * net.key_head_dim + net.value_heads * net.value_head_dim
     for size in sizes:
-        bounds, chunks = size.bounds(draw.device)
+        segments = size.pack(draw.device)
         inputs = {
             "x": draw.normal(size.rows, size.length, channels, strided=size.is_strided),
             "weight": draw.normal(channels, net.conv_width),
         }
         yield Case(
-            size.name, inputs, partial(_conv, bounds=bounds, chunks=chunks),
+            size.name, inputs, partial(_conv, segments=segments),
             partial(definitions.conv, segments=size.segments),
             size.segments if size.is_pack else None, {"x": 1, "out": 1},
         )  # fmt: skip
 
 
-def _conv(
-    kernel: Callable[..., Tensor], x: Tensor, weight: Tensor, *, bounds: Tensor | None, chunks: Tensor | None
-) -> Tensor:
-    return kernel(x, weight, None, bounds, chunks)
+def _conv(kernel: Callable[..., Tensor], x: Tensor, weight: Tensor, *, segments: Segments | None) -> Tensor:
+    return kernel(x, weight, None, segments)
 
 
 def attention_cases(shapes: KernelShapes, draw: Draw, sizes: Iterable[Sizes]) -> Iterator[Case]:
@@ -182,12 +170,12 @@ def attention_cases(shapes: KernelShapes, draw: Draw, sizes: Iterable[Sizes]) ->
 
 
 def _attention(kernel: Callable[..., Any], *, size: Sizes, window: int | None, **inputs: Tensor) -> Tensor:
-    bounds, _ = size.bounds(inputs["query"].device)
+    segments = size.pack(inputs["query"].device)
     heads_first = [x.transpose(1, 2) for x in inputs.values()]
     longest = max(size.segments) if size.is_pack else None
     out: Tensor = kernel(
         nn.Module(), *heads_first, None, scaling=heads_first[0].shape[-1] ** -0.5,
-        cu_seq_lens_q=bounds, max_length_q=longest, sliding_window=window,
+        cu_seq_lens_q=segments and segments.cu_seq_lens, max_length_q=longest, sliding_window=window,
     )[0]  # fmt: skip
     return out
 

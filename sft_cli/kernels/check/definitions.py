@@ -10,13 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sft_cli.kernels import reference
+from sft_cli.kernels.segments import Segments
 
 
 def delta_rule(
-    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, beta: Tensor, cu_seq_lens: Tensor | None
+    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, beta: Tensor, segments: Segments | None
 ) -> Tensor:
     """Token by token; shapes as in `reference.gated_delta_rule`."""
-    return reference.gated_delta_rule_recurrent(query, key, value, log_decay, beta, cu_seq_lens)
+    return reference.gated_delta_rule_recurrent(query, key, value, log_decay, beta, segments)
 
 
 def conv(x: Tensor, weight: Tensor, segments: list[int]) -> Tensor:

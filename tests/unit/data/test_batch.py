@@ -19,6 +19,7 @@ def test_a_pack_by_hand() -> None:
     assert batch.targets.tolist() == [[IGNORED, 33, IGNORED, IGNORED, 12, 13, IGNORED, IGNORED, IGNORED]]
     assert batch.position_ids.tolist() == [[0, 1, 2, 3, 0, 1, 2, 0, 1]]
     assert batch.cu_seq_lens.tolist() == [0, 4, 7, 9]
+    assert batch.segment_bounds == (0, 4, 7, 9)
     assert batch.seq_idx.tolist() == [[0, 0, 0, 0, 1, 1, 1, 2, 2]]
     assert (batch.max_length, batch.tokens, batch.supervised_tokens, batch.slots) == (4, 7, 3, 9)
 
@@ -46,7 +47,7 @@ def test_padding_by_hand() -> None:
 def test_model_inputs_have_all_six_packed_keys_and_never_a_mask() -> None:
     packed = pack_rows(ROWS, [0, 1], 8).model_inputs()
     six = {"position_ids", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx"}
-    assert set(packed) == {"input_ids", "chunk_indices"} | six
+    assert set(packed) == {"input_ids", "segment_bounds", "chunk_indices"} | six
     assert set(pad_rows(ROWS, [0, 1]).model_inputs()) == {"input_ids", "position_ids"}
     assert packed["cu_seq_lens_q"].dtype == packed["seq_idx"].dtype == torch.int32
     assert packed["input_ids"].dtype == packed["position_ids"].dtype == torch.int64

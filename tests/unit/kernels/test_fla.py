@@ -14,6 +14,7 @@ from torch import Tensor
 from sft_cli.data.batch import pack_rows
 from sft_cli.errors import KernelError
 from sft_cli.kernels import fla, reference
+from sft_cli.kernels.segments import Segments
 
 LENGTHS = [65, 2, 64, 130]
 
@@ -25,18 +26,22 @@ def check_segments(rows: int, cu_seqlens: Tensor, chunk_indices: Tensor) -> None
     assert chunk_indices.tolist() == chunks
 
 
+def back_from(cu_seqlens: Tensor) -> Segments:
+    return Segments.of(cu_seqlens.diff().tolist())
+
+
 def chunk_gated_delta_rule(
     q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, *, use_qk_l2norm_in_kernel: bool, **segments: Any
 ) -> tuple[Tensor, None]:
     assert use_qk_l2norm_in_kernel
     check_segments(len(q), **segments)
-    return reference.gated_delta_rule(q, k, v, g, beta, segments["cu_seqlens"]), None
+    return reference.gated_delta_rule(q, k, v, g, beta, back_from(segments["cu_seqlens"])), None
 
 
 def causal_conv1d(x: Tensor, weight: Tensor, bias: Tensor, *, activation: str, **segments: Any) -> tuple[Tensor, None]:
     assert activation == "silu"
     check_segments(len(x), **segments)
-    return reference.causal_conv(x, weight, bias, segments["cu_seqlens"]), None
+    return reference.causal_conv(x, weight, bias, back_from(segments["cu_seqlens"])), None
 
 
 @pytest.fixture
@@ -62,19 +67,20 @@ def inputs(rows: int, length: int) -> tuple[list[Tensor], list[Tensor]]:
 def test_packs_bring_their_segments() -> None:
     batch = pack_rows(random_rows(LENGTHS, words=9), list(range(len(LENGTHS))), 300)
     delta, conv = inputs(1, 300)
-    bounds = (batch.cu_seq_lens, batch.chunk_indices)
-    assert torch.equal(fla.load_delta_rule()(*delta, *bounds), reference.gated_delta_rule(*delta, batch.cu_seq_lens))
-    assert torch.equal(fla.load_conv()(*conv, *bounds), reference.causal_conv(*conv, batch.cu_seq_lens))
+    segments = Segments.of([*LENGTHS, 300 - sum(LENGTHS)])
+    assert torch.equal(batch.chunk_indices, segments.chunk_indices)
+    assert torch.equal(fla.load_delta_rule()(*delta, segments), reference.gated_delta_rule(*delta, segments))
+    assert torch.equal(fla.load_conv()(*conv, segments), reference.causal_conv(*conv, segments))
 
 
 @pytest.mark.usefixtures("stand_in")
 @pytest.mark.parametrize(("rows", "length"), [(1, 130), (3, 65), (5, 1)])
 def test_padded_rows_are_segments_of_one_pack(rows: int, length: int) -> None:
     delta, conv = inputs(rows, length)
-    found = fla.load_delta_rule()(*delta, None, None)
-    torch.testing.assert_close(found, reference.gated_delta_rule(*delta))
+    found = fla.load_delta_rule()(*delta, None)
+    torch.testing.assert_close(found, reference.gated_delta_rule(*delta, None))
     assert found.shape == delta[2].shape
-    torch.testing.assert_close(fla.load_conv()(*conv, None, None), reference.causal_conv(*conv, None))
+    torch.testing.assert_close(fla.load_conv()(*conv, None), reference.causal_conv(*conv, None))
 
 
 @pytest.mark.usefixtures("stand_in")

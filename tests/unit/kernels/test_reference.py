@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from sft_cli.kernels import reference
+from sft_cli.kernels.segments import Segments
 
 SEGMENTS = [[1], [3], [63, 64, 65], [1, 2, 3, 200], [128, 1, 64], [130]]
 
@@ -26,15 +27,11 @@ def delta_inputs(length: int, rows: int = 1, seed: int = 0) -> dict[str, Tensor]
     }
 
 
-def bounds(segments: list[int]) -> Tensor:
-    return torch.tensor([0, *segments]).cumsum(0).to(torch.int32)
-
-
 @pytest.mark.parametrize("segments", SEGMENTS)
 def test_chunked_delta_rule_is_the_recurrent_one(segments: list[int]) -> None:
     inputs = {name: x.requires_grad_() for name, x in delta_inputs(sum(segments)).items()}
-    expected = reference.gated_delta_rule_recurrent(**inputs, cu_seq_lens=bounds(segments))
-    found = reference.gated_delta_rule(**inputs, cu_seq_lens=bounds(segments))
+    expected = reference.gated_delta_rule_recurrent(**inputs, segments=Segments.of(segments))
+    found = reference.gated_delta_rule(**inputs, segments=Segments.of(segments))
     torch.testing.assert_close(found, expected, atol=2e-6, rtol=1e-4)
     weights = torch.randn(expected.shape, generator=torch.Generator().manual_seed(1))
     expected_gradients = torch.autograd.grad((expected * weights).sum(), list(inputs.values()))
@@ -47,22 +44,25 @@ def test_chunked_delta_rule_is_the_recurrent_one(segments: list[int]) -> None:
 def test_segments_are_rows_of_their_own(rule: Any) -> None:
     segments = [70, 1, 40]
     inputs = delta_inputs(sum(segments))
-    together = rule(**inputs, cu_seq_lens=bounds(segments))
+    together = rule(**inputs, segments=Segments.of(segments))
     pieces = [x.split(segments, dim=1) for x in inputs.values()]
-    alone = [rule(*(piece[i] for piece in pieces)) for i in range(len(segments))]
+    alone = [rule(*(piece[i] for piece in pieces), None) for i in range(len(segments))]
     torch.testing.assert_close(together, torch.cat(alone, dim=1), atol=2e-6, rtol=1e-4)
 
 
 def test_rows_of_a_padded_batch_are_apart() -> None:
     inputs = delta_inputs(70, rows=3)
-    together = reference.gated_delta_rule(**inputs)
-    alone = [reference.gated_delta_rule(**{name: x[i : i + 1] for name, x in inputs.items()}) for i in range(3)]
+    together = reference.gated_delta_rule(**inputs, segments=None)
+    alone = [
+        reference.gated_delta_rule(**{name: x[i : i + 1] for name, x in inputs.items()}, segments=None)
+        for i in range(3)
+    ]
     torch.testing.assert_close(together, torch.cat(alone), atol=2e-6, rtol=1e-4)
 
 
 def test_strong_decay_stays_finite() -> None:
     inputs = {name: x.requires_grad_() for name, x in delta_inputs(130).items()}
-    out = reference.gated_delta_rule(**{**inputs, "log_decay": inputs["log_decay"] * 200})
+    out = reference.gated_delta_rule(**{**inputs, "log_decay": inputs["log_decay"] * 200}, segments=None)
     out.sum().backward()
     assert out.isfinite().all()
     assert all(x.grad.isfinite().all() for x in inputs.values())
@@ -71,8 +71,8 @@ def test_strong_decay_stays_finite() -> None:
 def test_delta_rule_computes_in_float32_under_autocast() -> None:
     inputs = delta_inputs(100)
     with torch.autocast("cpu", torch.bfloat16):
-        found = reference.gated_delta_rule(**inputs)
-    torch.testing.assert_close(found, reference.gated_delta_rule(**inputs))
+        found = reference.gated_delta_rule(**inputs, segments=None)
+    torch.testing.assert_close(found, reference.gated_delta_rule(**inputs, segments=None))
 
 
 @pytest.mark.parametrize("segments", SEGMENTS)
@@ -80,7 +80,7 @@ def test_delta_rule_computes_in_float32_under_autocast() -> None:
 def test_conv_is_torchs_on_each_segment(segments: list[int], has_bias: bool) -> None:
     x, weight = torch.randn(1, sum(segments), 6), torch.randn(6, 4)
     bias = torch.randn(6) if has_bias else None
-    found = reference.causal_conv(x, weight, bias, bounds(segments))
+    found = reference.causal_conv(x, weight, bias, Segments.of(segments))
     expected = [
         torch.nn.functional.silu(
             torch.nn.functional.conv1d(part.transpose(1, 2), weight.unsqueeze(1), bias, padding=3, groups=6)
@@ -92,5 +92,5 @@ def test_conv_is_torchs_on_each_segment(segments: list[int], has_bias: bool) -> 
 
 def test_position_in_segment() -> None:
     device = torch.device("cpu")
-    assert reference.position_in_segment(1, 6, bounds([3, 1, 2]), device).tolist() == [[0, 1, 2, 0, 0, 1]]
+    assert reference.position_in_segment(1, 6, Segments.of([3, 1, 2]), device).tolist() == [[0, 1, 2, 0, 0, 1]]
     assert reference.position_in_segment(2, 3, None, device).tolist() == [[0, 1, 2], [0, 1, 2]]
