@@ -41,7 +41,7 @@ def check_kernels(
     """Calls every kernel on this machine, and compares it."""
     from sft_cli.recipe.load import load_recipe
 
-    loaded = load_recipe(recipe, set_ or (), any_kernel=True)
+    loaded = load_recipe(recipe, set_ or ())
     # As for a plan: no network. huggingface_hub reads this when it is first imported, which is later.
     os.environ["HF_HUB_OFFLINE"] = "1"
     # Imported here and not above: a recipe error has to answer at once.
@@ -55,7 +55,7 @@ def check_kernels(
 
     hardware = find_hardware()
     if hardware.gpus and recipe is None and not os.path.lexists("sftune.yaml"):
-        loaded = load_recipe(Path("builtin:tiny"), [*LARGE_DEFAULT, *(set_ or ())], any_kernel=True)
+        loaded = load_recipe(Path("builtin:tiny"), [*LARGE_DEFAULT, *(set_ or ())])
     model = find_model(loaded.recipe.model, loaded.places)
     request = _request(loaded, hardware, model, timeout)
     # What is compiled here, a worker finds; and one core stays free, as beside a worker.

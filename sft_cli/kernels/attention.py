@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sft_cli.kernels import flash_attention, flex
-from sft_cli.kernels.backend import Backend, Supports, loaders
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -67,22 +66,12 @@ def _band(length: int, window: int | None, device: torch.device) -> Tensor | Non
     return seen.tril().triu(1 - window)
 
 
-BACKENDS = (
-    Backend(
-        "varlen", "torch", "torch", None,
-        Supports(("cuda",), ("bfloat16", "float16"), (8, 0), "heads up to 256, in multiples of 8"),
-        flash_attention.load_varlen,
-    ),
-    Backend(
-        "flash_attention_2", "flash-attn", "flash_attn", flash_attention.INSTALL,
-        Supports(("cuda",), ("bfloat16", "float16"), (8, 0), "heads up to 256, in multiples of 8"),
-        flash_attention.load_flash_attention_2,
-    ),
-    Backend("flex", "torch", "torch", None, Supports(devices=("cuda",)), flex.load_flex),
-    Backend("sdpa", "torch", "torch", None, Supports(), lambda: sdpa),
-)  # fmt: skip
-"""Fastest first."""
-ATTENTION = loaders(BACKENDS)
+ATTENTION = {
+    "varlen": flash_attention.load_varlen,
+    "flash_attention_2": flash_attention.load_flash_attention_2,
+    "flex": flex.load_flex,
+    "sdpa": lambda: sdpa,
+}
 """Backend to what loads it."""
 
 

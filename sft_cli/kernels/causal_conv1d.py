@@ -7,10 +7,9 @@ from functools import wraps
 
 from torch import Tensor
 
-from sft_cli.kernels.backend import importing
+from sft_cli.kernels.importing import importing
 from sft_cli.kernels.segments import Segments
-
-INSTALL = "pip install --no-build-isolation 'causal-conv1d>=1.7'"
+from sft_cli.plan.backends import CAUSAL_CONV1D
 
 
 def load_conv() -> Callable[..., Tensor]:
@@ -19,7 +18,7 @@ def load_conv() -> Callable[..., Tensor]:
     Raises:
         KernelError: the package can't be imported.
     """
-    with importing("causal-conv1d", slot="conv", install=INSTALL, instead="`conv: auto`"):
+    with importing(CAUSAL_CONV1D, slot="conv", instead="`conv: auto`"):
         from causal_conv1d import causal_conv1d_fn
 
     @wraps(causal_conv1d_fn)

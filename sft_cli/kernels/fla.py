@@ -2,7 +2,8 @@
 
 The delta rule is called below its outer dispatch, which would put flash-qla in its place and say so in a log line at
 most. The steps inside are still dispatched, and have to be: on Hopper TileLang takes one of the backward's, which
-Triton before 3.7.1 gets wrong. The convolution's are, too, but no other package's kernels are on by default.
+Triton before 3.7.1 gets wrong. The convolution's are, too, but no other package's kernels are on by default. Which
+steps were taken is read off that log line (`INNER_BACKENDS`), for kernels.json.
 
 Padded rows go in as the segments of one pack: the kernels are compiled and tuned anew for every number of rows (`B` is
 a constant and a tuning key of `chunk_local_cumsum`), which doubled the time of a padded step on an H200.
@@ -11,6 +12,8 @@ a constant and a tuning key of `chunk_local_cumsum`), which doubled the time of 
 from __future__ import annotations
 
 import inspect
+import logging
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import lru_cache, wraps
@@ -18,11 +21,38 @@ from functools import lru_cache, wraps
 import torch
 from torch import Tensor
 
-from sft_cli.kernels.backend import importing
+from sft_cli.kernels.importing import importing
 from sft_cli.kernels.segments import Segments
+from sft_cli.plan.backends import FLA
 from sft_cli.plan.flops import DELTA_RULE_CHUNK_TOKENS
 
-INSTALL = "pip install 'flash-linear-attention>=0.6'"
+
+class _InnerBackends(logging.Handler):
+    """Listens to flash-linear-attention saying, once a process, which other package's kernel took a step of its own.
+
+    The line is `[FLA Backend] common.chunk_bwd_dqkwg -> tilelang`; rejections have ` rejected: ...` after it.
+    """
+
+    _LINE = re.compile(r"\[FLA Backend\] (\S+) -> (\w+)$")
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.taken: dict[str, str] = {}
+        """Step to backend, of the calls so far."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if line := self._LINE.match(record.getMessage()):
+            self.taken[line[1]] = line[2]
+
+    def listen(self) -> None:
+        logger = logging.getLogger("fla.backends")
+        logger.setLevel(logging.INFO)
+        if self not in logger.handlers:
+            logger.addHandler(self)
+
+
+INNER_BACKENDS = _InnerBackends()
+"""Of this process, since a function was first loaded here."""
 
 
 def load_delta_rule() -> Callable[..., Tensor]:
@@ -33,6 +63,7 @@ def load_delta_rule() -> Callable[..., Tensor]:
     """
     with _importing("linear_attention"):
         from fla.ops.gated_delta_rule import chunk_gated_delta_rule
+    INNER_BACKENDS.listen()
     own = inspect.unwrap(chunk_gated_delta_rule)
 
     @wraps(own)
@@ -114,6 +145,4 @@ def _rows_as_segments(rows: int, length: int, device: torch.device) -> tuple[Ten
 
 
 def _importing(slot: str) -> AbstractContextManager[None]:
-    return importing(
-        "flash-linear-attention", slot=slot, install=INSTALL, instead=f"`{slot}: torch`, which is many times slower"
-    )
+    return importing(FLA, slot=slot, instead=f"`{slot}: torch`, which is many times slower")

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from sft_cli.errors import KernelError
-from sft_cli.kernels.backend import importing
+from sft_cli.kernels.importing import importing
+from sft_cli.plan.backends import FLASH_ATTN
 
 Attention = Callable[..., tuple[Tensor, None]]
-INSTALL = "pip install --no-build-isolation 'flash-attn>=2.8,<3'"
 
 
 def load_varlen() -> Attention:
@@ -58,7 +58,7 @@ def load_flash_attention_2() -> Attention:
     Raises:
         KernelError: the package can't be imported.
     """
-    with importing("flash-attn", slot="attention", install=INSTALL, instead="`attention: auto`"):
+    with importing(FLASH_ATTN, slot="attention", instead="`attention: auto`"):
         from flash_attn import flash_attn_varlen_func
 
     @functools.wraps(flash_attn_varlen_func)

@@ -8,10 +8,9 @@ from functools import lru_cache, wraps
 import torch
 from torch import Tensor
 
-from sft_cli.kernels.backend import importing
+from sft_cli.kernels.importing import importing
 from sft_cli.kernels.segments import Segments
-
-INSTALL = "pip install 'flash-qla>=0.1.3' 'tilelang>=0.1.15'"
+from sft_cli.plan.backends import FLASH_QLA
 
 
 def load_delta_rule() -> Callable[..., Tensor]:
@@ -22,7 +21,7 @@ def load_delta_rule() -> Callable[..., Tensor]:
     Raises:
         KernelError: the package can't be imported, TileLang with it.
     """
-    with importing("flash-qla", slot="linear_attention", install=INSTALL, instead="`linear_attention: auto`"):
+    with importing(FLASH_QLA, slot="linear_attention", instead="`linear_attention: auto`"):
         from flash_qla import chunk_gated_delta_rule
         from flash_qla.utils.index import prepare_varlen_metadata
 

@@ -1,13 +1,18 @@
-"""The slot `gated_norm`: RMSNorm of the delta rule's output, times SiLU of a gate."""
+"""The slot `gated_norm`: RMSNorm of the delta rule's output, times SiLU of a gate.
+
+Its `torch` is the model's own module, and installs nothing; `gated_rms_norm` is what that computes.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from functools import partial
+
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from sft_cli.kernels import fla
-from sft_cli.kernels.backend import Backend, Supports
 
 
 def gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -27,11 +32,21 @@ def gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tenso
     return (weight * wide.to(x.dtype) * F.silu(gate.float())).to(x.dtype)
 
 
-BACKENDS = (
-    Backend(
-        "fla", "fla-core", "fla", fla.INSTALL,
-        Supports(devices=("cuda",), compute_capability=(8, 0)), fla.load_gated_norm,
-    ),
-    Backend("torch", "torch", "torch", None, Supports(), lambda: gated_rms_norm),
-)  # fmt: skip
-"""Fastest first."""
+GATED_NORM = {"fla": fla.load_gated_norm, "torch": lambda: gated_rms_norm}
+"""Backend to what loads it."""
+
+
+def install(modules: Iterable[nn.Module], *, backend: str) -> None:
+    """Puts a backend on gated RMSNorm modules, by replacing their forward.
+
+    Raises:
+        KernelError: its package can't be imported.
+    """
+    gated_norm = GATED_NORM[backend]()
+    for module in modules:
+        module.forward = partial(forward, module, gated_norm=gated_norm)  # type: ignore[method-assign]
+
+
+def forward(module: nn.Module, x: Tensor, gate: Tensor, *, gated_norm: Callable[..., Tensor]) -> Tensor:
+    """One gated RMSNorm of transformers."""
+    return gated_norm(x, gate, module.weight, module.variance_epsilon)

@@ -7,9 +7,8 @@ from functools import wraps
 
 from torch import Tensor
 
-from sft_cli.kernels.backend import importing
-
-INSTALL = "pip install 'liger-kernel>=0.8.5'"
+from sft_cli.kernels.importing import importing
+from sft_cli.plan.backends import LIGER
 
 
 def load_norm() -> Callable[..., Tensor]:
@@ -18,7 +17,7 @@ def load_norm() -> Callable[..., Tensor]:
     Raises:
         KernelError: the package can't be imported.
     """
-    with importing("liger-kernel", slot="norm", install=INSTALL, instead="`norm: torch`"):
+    with importing(LIGER, slot="norm", instead="`norm: torch`"):
         from liger_kernel.ops import LigerRMSNormFunction
 
     @wraps(LigerRMSNormFunction.forward)
@@ -38,7 +37,7 @@ def load_silu_mul() -> Callable[..., Tensor]:
     Raises:
         KernelError: the package can't be imported.
     """
-    with importing("liger-kernel", slot="mlp", install=INSTALL, instead="`mlp: torch`"):
+    with importing(LIGER, slot="mlp", instead="`mlp: torch`"):
         from liger_kernel.ops import LigerSiLUMulFunction
 
     @wraps(LigerSiLUMulFunction.forward)
@@ -57,7 +56,7 @@ def load_loss() -> Callable[..., Tensor]:
     Raises:
         KernelError: the package can't be imported.
     """
-    with importing("liger-kernel", slot="loss", install=INSTALL, instead="`loss: chunked`"):
+    with importing(LIGER, slot="loss", instead="`loss: chunked`"):
         import torch
         from liger_kernel.ops import LigerFusedLinearCrossEntropyFunction
 

@@ -14,25 +14,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sft_cli.errors import KernelError
-from sft_cli.kernels import conv as conv_slot
 from sft_cli.kernels import fla, flash_qla, reference
-from sft_cli.kernels.backend import Backend, Supports, loaders
+from sft_cli.kernels.conv import CONV
 from sft_cli.kernels.segments import Segments
 
-BACKENDS = (
-    Backend(
-        "flash_qla", "flash-qla", "flash_qla", flash_qla.INSTALL,
-        Supports(("cuda",), ("bfloat16", "float16"), (9, 0), "key and value heads of 128"), flash_qla.load_delta_rule,
-    ),
-    Backend(
-        "fla", "fla-core", "fla", fla.INSTALL,
-        Supports(("cuda",), compute_capability=(8, 0), head_dims="heads up to 256"), fla.load_delta_rule,
-    ),
-    Backend("torch", "torch", "torch", None, Supports(), lambda: reference.gated_delta_rule),
-)  # fmt: skip
-"""Fastest first."""
-LINEAR_ATTENTION = loaders(BACKENDS)
-CONV = loaders(conv_slot.BACKENDS)
+LINEAR_ATTENTION = {
+    "flash_qla": flash_qla.load_delta_rule,
+    "fla": fla.load_delta_rule,
+    "torch": lambda: reference.gated_delta_rule,
+}
 """Backend to what loads it."""
 
 

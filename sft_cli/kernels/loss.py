@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from sft_cli.kernels import liger
-from sft_cli.kernels.backend import Backend, Supports
 from sft_cli.plan.memory import LOSS_CHUNK_TOKENS
 
 
@@ -37,10 +34,5 @@ def chunked(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
     return torch.stack(losses).sum()
 
 
-LOSS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {"chunked": chunked, "torch": whole}
-"""Backend to its function, of those that need no package."""
-BACKENDS = (
-    Backend("liger", "liger-kernel", "liger_kernel", liger.INSTALL, Supports(devices=("cuda",)), liger.load_loss),
-    Backend("chunked", "torch", "torch", None, Supports(), lambda: chunked),
-    Backend("torch", "torch", "torch", None, Supports(), lambda: whole),
-)
+LOSS = {"liger": liger.load_loss, "chunked": lambda: chunked, "torch": lambda: whole}
+"""Backend to what loads it."""

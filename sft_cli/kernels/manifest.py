@@ -1,9 +1,9 @@
-"""kernels.json: for every slot the callable that really runs, read off the model after installation."""
+"""kernels.json: for every slot the callable that really runs, read off the model; and how it differs from the plan."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import packages_distributions, version
 from typing import Any
 
@@ -11,28 +11,35 @@ from torch import nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import sft_cli
+from sft_cli.errors import KernelError
+from sft_cli.kernels.fla import INNER_BACKENDS
+from sft_cli.kernels.install import OWN, Layers
+from sft_cli.kernels.load import LOAD
+from sft_cli.plan.backends import PACKAGES
+
+OWN_MODULES = ("norm", "gated_norm", "mlp")
+"""Slots whose `torch` is the model's own module."""
+COST = {"linear_attention": "many times slower", "conv": "many times slower", "attention": "up to half as fast"}
+"""Of a slow stand-in, where it is more than a few percent of a step."""
+
+Found = dict[str, list[Callable[..., Any]]]
+"""Slot to the distinct functions that its layers call; empty where the model has no such layer."""
 
 
-def find_kernels(model: nn.Module, delta_net_blocks: list[nn.Module], attention: str, loss: Any) -> dict[str, Any]:
-    """The function behind each slot; None where the model has no such layer.
-
-    Args:
-        attention: the name in the model's config that its attention layers look up.
-        loss: the head's loss function.
-    """
-    delta_net = delta_net_blocks[0].forward.keywords if delta_net_blocks else {}
+def find_kernels(layers: Layers, loss_function: Callable[..., Any]) -> Found:
+    """The functions behind each slot, asked of every layer."""
     return {
-        "linear_attention": delta_net.get("delta_rule"),
-        "conv": delta_net.get("causal_conv"),
-        "attention": ALL_ATTENTION_FUNCTIONS[attention],
-        "norm": _forward_of(model, lambda name: "RMSNorm" in name and "Gated" not in name),
-        "gated_norm": _forward_of(model, lambda name: "RMSNormGated" in name),
-        "mlp": _forward_of(model, lambda name: name.endswith("MLP")),
-        "loss": loss,
+        "linear_attention": _distinct(block.forward.keywords["delta_rule"] for block in layers.delta_net),
+        "conv": _distinct(block.forward.keywords["causal_conv"] for block in layers.delta_net),
+        "attention": [ALL_ATTENTION_FUNCTIONS[layers.config._attn_implementation]],
+        "norm": _distinct(_installed(module, "norm") for module in layers.norms),
+        "gated_norm": _distinct(_installed(module, "gated_norm") for module in layers.gated_norms),
+        "mlp": _distinct(_installed(module, "silu_mul") for module in layers.swiglu),
+        "loss": [loss_function],
     }
 
 
-def describe_kernels(found: Mapping[str, Any], asked: Mapping[str, str], got: Mapping[str, str]) -> dict[str, Any]:
+def describe_kernels(found: Found, asked: Mapping[str, str], got: Mapping[str, str]) -> dict[str, Any]:
     """The content of kernels.json.
 
     Args:
@@ -40,26 +47,79 @@ def describe_kernels(found: Mapping[str, Any], asked: Mapping[str, str], got: Ma
         asked: for each slot the word in the recipe.
         got: for each slot what the plan made of it.
     """
-    return {
-        slot: {"asked": asked[slot], "got": None if function is None else got[slot]} | _describe(function)
-        for slot, function in found.items()
-    }
+    described = {}
+    for slot, functions in found.items():
+        entry: dict[str, Any] = {"asked": asked[slot], "got": got[slot] if functions else None}
+        entry |= _describe(functions[0] if functions else None)
+        if entry["package"] == "fla-core":
+            # Which of its inner steps another package took. Empty: all of them are its own Triton kernels.
+            entry["inner"] = dict(sorted(INNER_BACKENDS.taken.items()))
+        described[slot] = entry
+    return described
 
 
-def _forward_of(model: nn.Module, is_kind: Callable[[str], bool]) -> Any:
-    return next((module.forward for module in model.modules() if is_kind(type(module).__name__)), None)
+def differences(found: Found, got: Mapping[str, str]) -> list[str]:
+    """In words, each slot whose layers do not call what the plan says."""
+    told = []
+    for slot, functions in found.items():
+        wrong = [_name(function) for function in functions if not _is(function, slot, got[slot])]
+        if wrong:
+            told.append(f"{slot}: the plan says {got[slot]}, and the model calls {' and '.join(wrong)}")
+    if got["linear_attention"] == "fla" and found["linear_attention"]:
+        taken = {step: backend for step, backend in INNER_BACKENDS.taken.items() if backend == "flash_qla"}
+        told += [f"linear_attention: the plan says fla, and flash-qla took its {step}" for step in taken]
+    return told
 
 
-def _describe(function: Any) -> dict[str, str | None]:
+def refusal(told: Sequence[str]) -> KernelError:
+    """The error that says so."""
+    return KernelError(
+        f"the model does not run the kernels of the plan. {'; '.join(told)}",
+        where="kernels",
+        fix="Something replaced them: look for code of the model's own, or a package that patches transformers. "
+        f"`kernels: {{strict: false}}` trains all the same; expect {cost(told)}.",
+    )
+
+
+def cost(told: Sequence[str]) -> str:
+    """What running other kernels than planned may cost."""
+    costs = dict.fromkeys(COST.get(line.partition(":")[0], "a few percent of speed") for line in told)
+    return " and ".join(costs)
+
+
+def _is(function: Callable[..., Any], slot: str, backend: str) -> bool:
+    """Whether a function is the one that the slot's backend loads, or one of the model's own."""
+    if slot in OWN_MODULES and backend == OWN:
+        return inspect.unwrap(function).__module__.partition(".")[0] not in {package.module for package in PACKAGES}
+    return _name(function) == _name(LOAD[slot][backend]())
+
+
+def _installed(module: nn.Module, name: str) -> Callable[..., Any]:
+    """What was put on a module, or its own forward."""
+    keywords: dict[str, Any] = getattr(module.forward, "keywords", {})
+    function: Callable[..., Any] = keywords.get(name) or type(module).forward
+    return function
+
+
+def _distinct(functions: Iterable[Callable[..., Any]]) -> list[Callable[..., Any]]:
+    return list(dict.fromkeys(functions))
+
+
+def _name(function: Callable[..., Any]) -> str:
+    function = inspect.unwrap(function)
+    return f"{function.__module__}.{function.__qualname__}"
+
+
+def _describe(function: Callable[..., Any] | None) -> dict[str, str | None]:
     if function is None:
         return dict.fromkeys(("callable", "package", "version", "file"))
-    function = inspect.unwrap(function)
-    package, package_version = _distribution(function.__module__.partition(".")[0])
+    unwrapped = inspect.unwrap(function)
+    package, package_version = _distribution(unwrapped.__module__.partition(".")[0])
     return {
-        "callable": f"{function.__module__}.{function.__qualname__}",
+        "callable": _name(function),
         "package": package,
         "version": package_version,
-        "file": inspect.getsourcefile(function),
+        "file": inspect.getsourcefile(unwrapped),
     }
 
 

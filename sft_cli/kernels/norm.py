@@ -1,12 +1,17 @@
-"""The slot `norm`: RMSNorm (Zhang and Sennrich 2019), with the weight as it is or as a distance from 1."""
+"""The slot `norm`: RMSNorm (Zhang and Sennrich 2019), with the weight as it is or as a distance from 1.
+
+Its `torch` is the model's own module, and installs nothing; `rms_norm` is what that computes.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from functools import partial
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sft_cli.kernels import liger
-from sft_cli.kernels.backend import Backend, Supports
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, offset: float) -> Tensor:
@@ -29,8 +34,25 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, offset: float) -> Tensor:
     return weight * wide.to(x.dtype)
 
 
-BACKENDS = (
-    Backend("liger", "liger-kernel", "liger_kernel", liger.INSTALL, Supports(devices=("cuda",)), liger.load_norm),
-    Backend("torch", "torch", "torch", None, Supports(), lambda: rms_norm),
-)
-"""Fastest first."""
+NORM = {"liger": liger.load_norm, "torch": lambda: rms_norm}
+"""Backend to what loads it."""
+
+
+def install(modules: Iterable[nn.Module], *, backend: str, offset: float) -> None:
+    """Puts a backend on RMSNorm modules, by replacing their forward.
+
+    Args:
+        offset: see `rms_norm`.
+
+    Raises:
+        KernelError: its package can't be imported.
+    """
+    norm = NORM[backend]()
+    for module in modules:
+        module.forward = partial(forward, module, norm=norm, offset=offset)  # type: ignore[method-assign]
+
+
+def forward(module: nn.Module, x: Tensor, *, norm: Callable[..., Tensor], offset: float) -> Tensor:
+    """One RMSNorm of transformers, which calls its epsilon by one of two names."""
+    eps = module.variance_epsilon if hasattr(module, "variance_epsilon") else module.eps
+    return norm(x, module.weight, eps, offset)

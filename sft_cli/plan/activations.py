@@ -21,20 +21,25 @@ def layer_bytes_per_token(shape: Architecture, layer: int, compute_bytes: int, k
         shape: the model.
         layer: its index.
         compute_bytes: size of an element of the compute dtype.
-        kernels: resolved; the reference of the delta rule keeps far more than a fused kernel does.
+        kernels: resolved; references and the model's own modules keep more than fused kernels do.
     """
-    # Each norm: its input and the normalised value in float32, its output.
-    norms = shape.norms_per_layer * shape.hidden_size * (2 * FLOAT32_BYTES + compute_bytes)
+    norms = shape.norms_per_layer * shape.hidden_size * (_norm_input_bytes(compute_bytes, kernels) + compute_bytes)
     if shape.sparse[layer]:
         assert shape.experts is not None, "a sparse layer without its experts"
         mlp = _experts_bytes(shape.hidden_size, shape.experts, compute_bytes)
     else:
-        # gate, up, silu(gate) and the product that the down projection multiplies.
-        mlp = 4 * shape.intermediate_size * compute_bytes
+        # gate, up, silu(gate), which Liger computes again, and the product that the down projection multiplies.
+        mlp = (3 if kernels.mlp == "liger" else 4) * shape.intermediate_size * compute_bytes
     if shape.linear_attention[layer]:
         assert shape.delta_net is not None, "a linear-attention layer without its shape"
         return norms + mlp + _delta_net_bytes(shape.delta_net, compute_bytes, kernels)
-    return norms + mlp + _attention_bytes(shape, compute_bytes)
+    return norms + mlp + _attention_bytes(shape, compute_bytes, kernels)
+
+
+def _norm_input_bytes(compute_bytes: int, kernels: KernelsSection) -> int:
+    """Of a norm's input, for each of its elements: Liger keeps it as it came, a module the input and the normalised
+    value in float32."""
+    return compute_bytes if kernels.norm == "liger" else 2 * FLOAT32_BYTES
 
 
 def backward_bytes_per_token(shape: Architecture, compute_bytes: int) -> float:
@@ -54,22 +59,24 @@ def _experts_bytes(hidden_size: int, experts: Experts, compute_bytes: int) -> fl
     return (routed + shared) * compute_bytes + router
 
 
-def _attention_bytes(shape: Architecture, compute_bytes: int) -> float:
+def _attention_bytes(shape: Architecture, compute_bytes: int, kernels: KernelsSection) -> float:
     query, key_value = shape.query_dim, shape.key_value_dim
     # Rotated query and key, value, output as attention lays it out and as the projection reads it.
     elements = 3 * query + 2 * key_value
     if shape.gated_attention:
         # The gate's sigmoid and the gated output.
         elements += 2 * query
-    head_norms = (query + key_value) * 2 * FLOAT32_BYTES if shape.head_norms else 0
+    head_norms = (query + key_value) * _norm_input_bytes(compute_bytes, kernels) if shape.head_norms else 0
     return elements * compute_bytes + head_norms
 
 
 def _delta_net_bytes(delta: DeltaNet, compute_bytes: int, kernels: KernelsSection) -> float:
     convolution = _reference_conv_bytes if kernels.conv == "torch" else _fused_conv_bytes
     rule = _reference_rule_bytes if kernels.linear_attention == "torch" else _fused_rule_bytes
-    # Gated norm: input, normalised value and SiLU of the gate in float32; delta rule's output, gate, own output.
-    gated_norm = delta.value_dim * (3 * FLOAT32_BYTES + 3 * compute_bytes)
+    # Gated norm: delta rule's output, gate, own output; a module has input, normalised value and SiLU of the gate in
+    # float32 besides.
+    wide = 0 if kernels.gated_norm == "fla" else 3 * FLOAT32_BYTES
+    gated_norm = delta.value_dim * (wide + 3 * compute_bytes)
     return convolution(delta, compute_bytes) + rule(delta, compute_bytes) + gated_norm
 
 

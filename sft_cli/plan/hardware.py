@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 
+from sft_cli.plan.backends import PACKAGES
 from sft_cli.plan.gpus import find_gpu
 from sft_cli.plan.nvml import Device, list_devices
 
@@ -26,7 +27,7 @@ class Hardware:
     """Versions of the kernel packages that are installed here, by distribution; looked for where there is a GPU."""
 
 
-KERNEL_PACKAGES = ("fla-core", "triton", "tilelang", "flash-qla", "causal-conv1d", "liger-kernel")
+KERNEL_PACKAGES = ("triton", "tilelang", *(package.distribution for package in PACKAGES))
 
 
 def find_hardware(gpu: str | None = None) -> Hardware:

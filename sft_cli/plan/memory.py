@@ -106,11 +106,18 @@ def logits_bytes(recipe: Recipe, shape: Architecture) -> float:
 
     Per position and word: the projection in the compute dtype, log-probabilities, their gradient and the logits'
     gradient in float32. `torch` holds them for every slot; `chunked` for `LOSS_CHUNK_TOKENS` of them, and the
-    gathered hidden states with their gradient for all.
+    gathered hidden states with their gradient for all; Liger's has smaller chunks, and the head's whole gradient twice.
     """
     compute = BYTES[recipe.model.dtype]
     tokens = recipe.batching.tokens
     a_position = shape.vocab_size * (compute + 3 * FLOAT32_BYTES)
     if recipe.kernels.loss == "torch":
         return tokens * a_position
-    return min(tokens, LOSS_CHUNK_TOKENS) * a_position + 2 * tokens * shape.hidden_size * compute
+    hidden = 2 * tokens * shape.hidden_size * compute
+    if recipe.kernels.loss == "liger":
+        # As many positions a chunk as make its logits no larger than the hidden states; the weight's gradient in
+        # float32, summed over chunks, and rounded.
+        chunk = tokens / (shape.vocab_size / shape.hidden_size)
+        weight_gradient = shape.vocab_size * shape.hidden_size * (FLOAT32_BYTES + compute)
+        return chunk * shape.vocab_size * (compute + FLOAT32_BYTES) + hidden + weight_gradient
+    return min(tokens, LOSS_CHUNK_TOKENS) * a_position + hidden

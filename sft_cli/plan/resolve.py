@@ -9,7 +9,6 @@ from sft_cli.plan.flops import flops_per_token
 from sft_cli.plan.hardware import Hardware
 from sft_cli.plan.kernels import choose_kernels
 from sft_cli.plan.memory import estimate_memory
-from sft_cli.plan.model_types import text_config
 from sft_cli.plan.plan import Choice, ModelFacts, Plan
 from sft_cli.plan.processes import choose_world
 from sft_cli.recipe.places import Places
@@ -49,9 +48,7 @@ def resolve(
         uneven_resharding(recipe.sharding.reshard_after_forward, world.ranks),
     ]
     raise_for([problem for problem in contradictions if problem is not None], places, RecipeError)
-    kernels, kernel_choices = choose_kernels(
-        recipe, shape, hardware, places, attention_dropout=text_config(model.config).get("attention_dropout") or 0.0
-    )
+    kernels, kernel_choices = choose_kernels(recipe, model, hardware, places)
     max_length = recipe.data.max_length or recipe.batching.tokens
     micro_batches = _micro_batches_per_step(recipe, world.ranks)
     resolved = recipe.model_copy(

@@ -32,13 +32,12 @@ class Loaded:
     places: Places
 
 
-def load_recipe(path: Path | None, overrides: Sequence[str] = (), *, any_kernel: bool = False) -> Loaded:
+def load_recipe(path: Path | None, overrides: Sequence[str] = ()) -> Loaded:
     """Reads, merges and checks a recipe.
 
     Args:
         path: the file, or `builtin:tiny`; None means ./sftune.yaml, else the built-in tiny recipe.
         overrides: the --set options, in order: `batching.tokens=512`.
-        any_kernel: let kernels pass that this version doesn't train with: they are only to be checked.
 
     Raises:
         RecipeError: anything wrong with the recipe, with the place and the remedy.
@@ -53,7 +52,7 @@ def load_recipe(path: Path | None, overrides: Sequence[str] = (), *, any_kernel:
     places = Places(name, dict(layer.places))
     recipe = validate(layer, places)
     rules.check(recipe, places)
-    unbuilt.check(recipe, places, any_kernel=any_kernel)
+    unbuilt.check(recipe, places)
     return Loaded(recipe, origin, places)
 
 

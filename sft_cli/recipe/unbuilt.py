@@ -33,15 +33,8 @@ def _only(*values: Any) -> Callable[[Any], bool]:
 
 
 KERNELS: tuple[Unbuilt, ...] = (
-    Unbuilt("kernels.linear_attention", _only("auto", "fla", "torch"), "Write `auto`, `fla` or `torch`."),
-    Unbuilt("kernels.conv", _only("auto", "fla", "torch"), "Write `auto`, `fla` or `torch`."),
-    Unbuilt("kernels.attention", _only("auto", "varlen", "sdpa"), "Write `auto`, `varlen` or `sdpa`."),
-    Unbuilt("kernels.norm", _only("auto", "torch"), "Write `auto` or `torch`."),
-    Unbuilt("kernels.gated_norm", _only("auto", "torch"), "Write `auto` or `torch`."),
-    Unbuilt("kernels.mlp", _only("auto", "torch"), "Write `auto` or `torch`."),
-    Unbuilt("kernels.loss", _only("auto", "chunked", "torch"), "Write `auto`, `chunked` or `torch`."),
+    Unbuilt("kernels.attention", lambda name: name != "flash_attention_4", "Write `auto`."),
 )
-
 KEYS: tuple[Unbuilt, ...] = (
     Unbuilt("model.master_dtype", _only("float32"), "Write `float32`."),
     Unbuilt("data.train.*.format", _only("auto", "messages", "sharegpt"), "Convert the rows to `messages`."),
@@ -73,11 +66,8 @@ KEYS: tuple[Unbuilt, ...] = (
 )
 
 
-def check(recipe: Recipe, places: Places, *, any_kernel: bool = False) -> None:
+def check(recipe: Recipe, places: Places) -> None:
     """Passes a recipe that this version can run.
-
-    Args:
-        any_kernel: pass kernels that are not built yet, too.
 
     Raises:
         RecipeError: a key or value that is not built yet.
@@ -85,13 +75,7 @@ def check(recipe: Recipe, places: Places, *, any_kernel: bool = False) -> None:
     """
     values = recipe.model_dump()
     raise_for(_asked_for(KEYS, values), places, RecipeError)
-    if not any_kernel:
-        raise_for(_asked_for(KERNELS, values), places, KernelError)
-
-
-def takes_kernel(slot: str, backend: str) -> bool:
-    """Whether this version trains with a backend of a slot."""
-    return next(entry for entry in KERNELS if entry.key == f"kernels.{slot}").is_built(backend)
+    raise_for(_asked_for(KERNELS, values), places, KernelError)
 
 
 def _asked_for(table: tuple[Unbuilt, ...], values: dict[str, Any]) -> list[Problem]:

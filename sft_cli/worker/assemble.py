@@ -12,9 +12,9 @@ from sft_cli.checkpoint.save import Progress, save_checkpoint
 from sft_cli.data.loader import Loader, StepBatches, evaluation_batches
 from sft_cli.data.prefetch import prefetched
 from sft_cli.data.rows import TokenizedRows
-from sft_cli.kernels import attention, linear_attention
+from sft_cli.kernels.install import Layers, install, layers_of
 from sft_cli.kernels.loss import LOSS
-from sft_cli.kernels.manifest import describe_kernels, find_kernels
+from sft_cli.kernels.manifest import Found, cost, describe_kernels, differences, find_kernels, refusal
 from sft_cli.launch.rank_session import RankSession
 from sft_cli.launch.run_folder import RunFolder
 from sft_cli.model.build import build
@@ -48,17 +48,10 @@ def assemble_model(
         plan.model.config,
         family=plan.model.family,
         dtype=getattr(torch, recipe.model.master_dtype),
-        loss=LOSS[kernels.loss],
+        loss=LOSS[kernels.loss](),
         code_folder=code_folder,
     )
-    attention.install(model.config, attention=kernels.attention)
-    if model.delta_net is not None:
-        linear_attention.install(
-            model.delta_net_blocks,
-            project=model.delta_net.project,
-            linear_attention=kernels.linear_attention,
-            conv=kernels.conv,
-        )
+    install(kernel_layers(model), kernels)
     parallelise(
         model,
         recipe.sharding,
@@ -75,6 +68,17 @@ def assemble_model(
     else:
         load_weights(model, source)
     return model
+
+
+def kernel_layers(model: LanguageModel) -> Layers:
+    """The modules that kernels are put on, and read off from."""
+    return layers_of(
+        model,
+        model.config,
+        delta_net=model.delta_net_blocks,
+        project=model.delta_net and model.delta_net.project,
+        norm_offset=model.family.norm_offset,
+    )
 
 
 def assemble_meter(plan: Plan, device: torch.device) -> Meter:
@@ -150,9 +154,21 @@ def write_exactness_json(path: Path, exactness: Exactness) -> None:
     path.write_text(json.dumps(exactness.as_json(), indent=2) + "\n", encoding="utf-8")
 
 
-def write_kernels_json(path: Path, plan: Plan, model: LanguageModel) -> None:
-    """Which function runs in each slot, asked of the model itself."""
-    found = find_kernels(model, model.delta_net_blocks, model.config._attn_implementation, model.head.loss)
+def pass_kernels_check(plan: Plan, model: LanguageModel) -> tuple[Found, str | None]:
+    """The kernels that really run, asked of the live model; and what is to be said of them, if anything.
+
+    Raises:
+        KernelError: they are not those of the plan, and `kernels.strict` is on.
+    """
+    found = find_kernels(kernel_layers(model), model.head.loss)
+    told = differences(found, {slot: getattr(plan.recipe.kernels, slot) for slot in found})
+    if told and plan.recipe.kernels.strict:
+        raise refusal(told)
+    return found, f"WARNING: not the kernels of the plan, expect {cost(told)}. {'; '.join(told)}" if told else None
+
+
+def write_kernels_json(path: Path, plan: Plan, found: Found) -> None:
+    """Which function runs in each slot."""
     got = {slot: getattr(plan.recipe.kernels, slot) for slot in found}
     was_auto = {choice.key.removeprefix("kernels.") for choice in plan.choices if choice.key.startswith("kernels.")}
     asked = {slot: "auto" if slot in was_auto else got[slot] for slot in found}

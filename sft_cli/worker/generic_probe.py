@@ -145,7 +145,7 @@ def _compare(tiny: dict[str, Any], code_folder: Path | None) -> tuple[dict[int, 
     listening = _Listening()
     AttentionInterface.register("sftune_probe", listening)
     reference.config._attn_implementation = "sftune_probe"
-    model = LanguageModel(reference, family=FAMILIES[GENERIC], loss=LOSS["torch"]).eval()
+    model = LanguageModel(reference, family=FAMILIES[GENERIC], loss=LOSS["torch"]()).eval()
     scale = max(1.0, max(logits.abs().max().item() for logits in expected))
     found = [_logits(model, batch)[0] for batch in alone]
     differences = [_difference(found, expected) / scale]
@@ -220,7 +220,7 @@ def _require_written_names(model: PreTrainedModel) -> None:
 
 def _require_drawing(tiny: dict[str, Any], code_folder: Path | None, built: PreTrainedModel) -> None:
     """The way from meta to storage must give the buffers that a model has which was never on meta."""
-    model = LanguageModel(build_skeleton(tiny, code_folder=code_folder), family=FAMILIES[GENERIC], loss=LOSS["torch"])
+    model = LanguageModel(build_skeleton(tiny, code_folder=code_folder), family=FAMILIES[GENERIC], loss=LOSS["torch"]())
     materialise(model, tiny, torch.device("cpu"), code_folder=code_folder)
     draw_weights(model, tiny, seed=0, code_folder=code_folder)
     expected = dict(built.named_buffers())

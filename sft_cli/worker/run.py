@@ -32,10 +32,12 @@ from sft_cli.worker.assemble import (
     assemble_model,
     assemble_run,
     pass_exactness_gate,
+    pass_kernels_check,
     write_exactness_json,
     write_kernels_json,
 )
 from sft_cli.worker.out_of_memory import explain, is_out_of_memory
+from sft_cli.worker.prewarm import prewarm_kernels
 
 
 def run(plan_path: Path, session: RankSession, *, is_dry_run: bool) -> int:
@@ -67,13 +69,19 @@ def _train(plan: Plan, session: RankSession, mesh: DeviceMesh, device: torch.dev
 
     with ExitStack() as stack:
         view = stack.enter_context(open_view(session.terminal, loader.total_steps))
+        prewarm_kernels(plan, device, view.say)
         model = assemble_model(plan, mesh, device, source)
         optimizer = build_adamw(model.parameters(), recipe.optimizer)
         train_step = TrainStep(model, optimizer, learning_rate, recipe.train.max_grad_norm, device)
         meter = assemble_meter(plan, device)
         if device.type == "cuda":
-            view.say("warming up: kernels that this machine has not compiled before can take minutes, once")
+            view.say(
+                "warming up: the largest micro-batch, forward and backward; tunes kernels that are new to this machine"
+            )
             view.say(f"warmed up in {warm_up(loader.heaviest_micro_batch(), train_step):.0f} s")
+        kernels, warning = pass_kernels_check(plan, model)
+        if warning is not None:
+            view.say(warning)
         exactness = pass_exactness_gate(plan, model, device)
         view.say(exactness.line())
         if is_dry_run:
@@ -82,7 +90,7 @@ def _train(plan: Plan, session: RankSession, mesh: DeviceMesh, device: torch.dev
         metrics = stack.enter_context(MetricsFile(folder.metrics_jsonl)) if is_first else None
         read_gpu = stack.enter_context(gpu_sampler(device_uuid(device)))
         if is_first:
-            write_kernels_json(folder.kernels_json, plan, model)
+            write_kernels_json(folder.kernels_json, plan, kernels)
             write_exactness_json(folder.exactness_json, exactness)
         report = Report(meter, metrics, view, learning_rate, read_gpu)
         stopped_by = fit(assemble_run(plan, folder, loader, train_step, report, rows.eval, session))

@@ -1,23 +1,28 @@
-"""Qwen3.5-0.8B's layers at their real width, few enough for a float32 reference on the CPU."""
+"""Layers of real models at their real width, few enough to compare: with the CPU, or with themselves."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-from support.models import Kernels, copy_weights, make_model
+from support.models import REFERENCES, copy_weights, make_model
 from torch.distributed.device_mesh import DeviceMesh
 
 from sft_cli.model.language_model import LanguageModel
 from sft_cli.plan.shapes import read_shape
+from sft_cli.recipe.schema import KernelsSection
 
 WORDS = 4096
-FAST = Kernels(linear_attention="fla", conv="fla", attention="varlen")
+FAST = REFERENCES.model_copy(update={"linear_attention": "fla", "conv": "fla", "attention": "varlen"})
+FASTEST = FAST.model_copy(
+    update={"linear_attention": "flash_qla", "norm": "liger", "gated_norm": "fla", "mlp": "liger"}
+)
+"""With all that the extra `gpu` brings."""
 
 
-def config() -> dict[str, Any]:
+def config(shape_name: str = "qwen3.5-0.8b") -> dict[str, Any]:
     """Four layers, three of them Gated DeltaNet; a small vocabulary, which is not what is tested."""
-    shape = read_shape("qwen3.5-0.8b")
+    shape = read_shape(shape_name)
     return {**shape, "num_hidden_layers": 4, "layer_types": shape["layer_types"][:4], "vocab_size": WORDS}
 
 
@@ -27,7 +32,7 @@ def reference_model() -> LanguageModel:
 
 
 def gpu_model(
-    reference: LanguageModel, mesh: DeviceMesh, *, kernels: Kernels = FAST, sharded: bool = True
+    reference: LanguageModel, mesh: DeviceMesh, *, kernels: KernelsSection = FAST, sharded: bool = True
 ) -> LanguageModel:
     """The same weights as float32 masters, computing in bfloat16; under FSDP2, or under autocast without it."""
     model = make_model(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from gpu.models import FAST, gpu_model, reference_model
+from gpu.models import FAST, FASTEST, gpu_model, reference_model
 from gpu.test_families import config_of
 from support.models import CONFIGS, make_model
 from torch import Tensor
@@ -15,15 +15,17 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from sft_cli.errors import KernelError
 from sft_cli.kernels import linear_attention
+from sft_cli.recipe.schema import KernelsSection
 from sft_cli.train.exactness import check_exactness
 
 GPU = torch.device("cuda", 0)
 
 
+@pytest.mark.parametrize("kernels", [FAST, FASTEST], ids=["fla", "flash_qla and liger"])
 @pytest.mark.parametrize("batching", ["packing", "padding"])
 @pytest.mark.parametrize("family", list(CONFIGS))
-def test_every_family_passes(family: str, batching: str, mesh: DeviceMesh) -> None:
-    model = make_model(family, config=config_of(family), mesh=mesh, compute_dtype=torch.bfloat16, kernels=FAST)
+def test_every_family_passes(family: str, batching: str, kernels: KernelsSection, mesh: DeviceMesh) -> None:
+    model = make_model(family, config=config_of(family), mesh=mesh, compute_dtype=torch.bfloat16, kernels=kernels)
     found = check_exactness(model, batching=batching, compute_dtype=torch.bfloat16, device=GPU)
     print(f"\n{family}, {found.line()}")
 
@@ -38,7 +40,7 @@ def test_real_layers_pass_and_a_conv_across_the_boundary_is_seen(
 
     def crossing() -> Callable[..., Tensor]:
         conv = load()
-        return lambda x, weight, bias, *segments: conv(x, weight, bias, None, None)
+        return lambda x, weight, bias, segments: conv(x, weight, bias, None)
 
     replaced: dict[str, Any] = {**linear_attention.CONV, "fla": crossing}
     monkeypatch.setattr(linear_attention, "CONV", replaced)

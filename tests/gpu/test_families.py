@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from gpu.models import FAST
+from gpu.models import FAST, FASTEST
 from support.models import CONFIGS, WORDS, copy_weights, make_model
 from support.rows import random_rows
 from torch import Tensor
@@ -19,6 +19,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from sft_cli.data.batch import Batch, pack_rows, pad_rows
 from sft_cli.model.language_model import LanguageModel
+from sft_cli.recipe.schema import KernelsSection
 
 LENGTHS = [65, 2, 130, 40]
 SLOTS = 256
@@ -50,14 +51,15 @@ def difference(found: Tensor, expected: Tensor) -> float:
     return float(((found - expected).norm(dim=-1) / expected.norm(dim=-1)).median())
 
 
+@pytest.mark.parametrize("kernels", [FAST, FASTEST], ids=["fla", "flash_qla and liger"])
 @pytest.mark.parametrize("family", list(CONFIGS))
-def test_rows_together_are_rows_alone(family: str, mesh: DeviceMesh) -> None:
+def test_rows_together_are_rows_alone(family: str, kernels: KernelsSection, mesh: DeviceMesh) -> None:
     config = config_of(family)
     reference = make_model(family, config=config)
     rows = random_rows(LENGTHS, words=WORDS)
     with torch.no_grad():
         expected = [reference(pad_rows(rows, [row]).model_inputs())[0] for row in range(len(LENGTHS))]
-    model = make_model(family, config=config, mesh=mesh, compute_dtype=torch.bfloat16, kernels=FAST)
+    model = make_model(family, config=config, mesh=mesh, compute_dtype=torch.bfloat16, kernels=kernels)
     copy_weights(reference, model)
     everyone = list(range(len(LENGTHS)))
     for batch in (pack_rows(rows, everyone, SLOTS), pad_rows(rows, everyone)):

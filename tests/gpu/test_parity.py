@@ -9,11 +9,10 @@ between samples is more than ten times what is allowed in logits, as the last te
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 import torch
-from gpu.models import FAST, WORDS, gpu_model, reference_model
+from gpu.models import FAST, FASTEST, WORDS, gpu_model, reference_model
 from support.rows import random_rows
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
@@ -42,9 +41,9 @@ def reference() -> LanguageModel:
     return reference_model()
 
 
-@pytest.fixture(scope="module")
-def model(reference: LanguageModel, mesh: DeviceMesh) -> LanguageModel:
-    return gpu_model(reference, mesh)
+@pytest.fixture(scope="module", params=[FAST, FASTEST], ids=["fla", "flash_qla and liger"])
+def model(reference: LanguageModel, mesh: DeviceMesh, request: pytest.FixtureRequest) -> LanguageModel:
+    return gpu_model(reference, mesh, kernels=request.param)
 
 
 def difference(found: Tensor, expected: Tensor) -> float:
@@ -95,7 +94,7 @@ def test_logits_against_float32_on_the_cpu(
     attention: str,
     record_property: Callable[[str, object], None],
 ) -> None:
-    model = gpu_model(reference, mesh, kernels=replace(FAST, attention=attention))
+    model = gpu_model(reference, mesh, kernels=FAST.model_copy(update={"attention": attention}))
     found = logits_of(model, batch_of(rows, batching))
     differences = [difference(a, b) for a, b in zip(found, expected, strict=True)]
     assert report(f"{batching}, {attention}, against float32", differences, record_property) < ROUNDING

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from gpu.models import WORDS, gpu_model, reference_model
+from gpu.models import FAST, FASTEST, WORDS, gpu_model, reference_model
 from support.rows import random_rows
 from torch.distributed.device_mesh import DeviceMesh
 
@@ -18,9 +18,9 @@ from sft_cli.train.step import TrainStep
 SLOTS = 512
 
 
-@pytest.fixture
-def train_step(mesh: DeviceMesh) -> TrainStep:
-    model = gpu_model(reference_model(), mesh)
+@pytest.fixture(params=[FAST, FASTEST], ids=["fla", "flash_qla and liger"])
+def train_step(mesh: DeviceMesh, request: pytest.FixtureRequest) -> TrainStep:
+    model = gpu_model(reference_model(), mesh, kernels=request.param)
     optimizer = build_adamw(model.parameters(), OptimizerSection(learning_rate=1e-3))
     return TrainStep(model, optimizer, lambda step: 1e-3, 1.0, torch.device("cuda", 0))
 

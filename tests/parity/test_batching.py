@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.models import CONFIGS, WORDS, make_model
+from support.models import CONFIGS, REFERENCES, WORDS, make_model
 from support.rows import random_rows
 from torch import Tensor
 
@@ -86,8 +86,13 @@ def test_a_pack_without_segments_leaks(rows: TokenizedRows) -> None:
 @pytest.mark.parametrize("checkpointing", ["none", "full"])
 def test_loss_backends_and_checkpointing_agree(rows: TokenizedRows, loss: str, checkpointing: str) -> None:
     batches = batches_of(rows, "packed")
-    expected = gradients(make_model("qwen3_5", loss="torch", checkpointing="none"), batches)
-    found = gradients(make_model("qwen3_5", loss=loss, checkpointing=checkpointing), batches)
+    expected = gradients(
+        make_model("qwen3_5", kernels=REFERENCES.model_copy(update={"loss": "torch"}), checkpointing="none"), batches
+    )
+    found = gradients(
+        make_model("qwen3_5", kernels=REFERENCES.model_copy(update={"loss": loss}), checkpointing=checkpointing),
+        batches,
+    )
     for name, gradient in expected.items():
         torch.testing.assert_close(found[name], gradient, atol=1e-6, rtol=1e-5)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.models import WORDS, make_model
+from support.models import REFERENCES, WORDS, make_model
 from support.ranks import on_ranks
 from support.rows import random_rows
 from torch.distributed.device_mesh import DeviceMesh
@@ -146,7 +146,7 @@ def test_an_evaluation_is_the_same_on_two_ranks_and_changes_nothing(one_rank: An
 
 def test_a_rank_weighs_by_its_supervised_tokens(two_ranks: Any) -> None:
     """A mean of each rank's mean would be (a + b) / 2; the truth is (2 a + 200 b) / 202."""
-    model = make_model("qwen3_5", loss="torch")
+    model = make_model("qwen3_5", kernels=REFERENCES.model_copy(update={"loss": "torch"}))
     sums = [
         model(batch.model_inputs(), batch.supervised_positions, batch.supervised_targets) for batch in uneven_batches()
     ]

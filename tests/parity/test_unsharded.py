@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.models import CONFIGS, WORDS, Kernels, copy_weights, make_model
+from support.models import CONFIGS, REFERENCES, WORDS, copy_weights, make_model
 from support.rows import random_rows
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -37,7 +37,11 @@ def test_autocast_and_fsdp2_agree(family: str, batching: str, monkeypatch: pytes
     losses = []
     for sharded in (True, False):
         model = make_model(
-            family, mesh=mesh, sharded=sharded, compute_dtype=torch.bfloat16, kernels=Kernels(attention="varlen")
+            family,
+            mesh=mesh,
+            sharded=sharded,
+            compute_dtype=torch.bfloat16,
+            kernels=REFERENCES.model_copy(update={"attention": "varlen"}),
         )
         copy_weights(reference, model)
         total = model(batch.model_inputs(), batch.supervised_positions, batch.supervised_targets)

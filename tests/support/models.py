@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
-from sft_cli.kernels import attention, linear_attention
+from sft_cli.kernels.install import install
 from sft_cli.kernels.loss import LOSS
 from sft_cli.model.build import build
 from sft_cli.model.language_model import LanguageModel
 from sft_cli.model.weights import draw_weights, materialise
 from sft_cli.parallel.apply import parallelise
-from sft_cli.recipe.schema import ShardingSection
+from sft_cli.recipe.schema import KernelsSection, ShardingSection
+from sft_cli.worker.assemble import kernel_layers
 
 WORDS = 256
 
@@ -125,16 +125,11 @@ CONFIGS["qwen3_5_moe"] = {
 del CONFIGS["qwen3_5_moe"]["intermediate_size"]
 
 
-@dataclass(frozen=True)
-class Kernels:
-    """The backend of each slot that a model is given."""
-
-    linear_attention: str = "torch"
-    conv: str = "torch"
-    attention: str = "sdpa"
-
-
-REFERENCES = Kernels()
+REFERENCES = KernelsSection(
+    linear_attention="torch", conv="torch", attention="sdpa", norm="torch", gated_norm="torch", mlp="torch",
+    loss="chunked",
+)  # fmt: skip
+"""What runs on any device."""
 
 
 def vision_language_config(family: str) -> dict[str, Any]:
@@ -152,13 +147,12 @@ def make_model(
     family: str,
     *,
     config: dict[str, Any] | None = None,
-    loss: str = "chunked",
     mesh: DeviceMesh | None = None,
     sharded: bool = True,
     checkpointing: str = "none",
     seed: int = 0,
     compute_dtype: torch.dtype = torch.float32,
-    kernels: Kernels = REFERENCES,
+    kernels: KernelsSection = REFERENCES,
 ) -> LanguageModel:
     """A model with random float32 weights on the mesh's device; sharded with FSDP2 where there is a mesh.
 
@@ -166,15 +160,8 @@ def make_model(
         config: default: the family's of `CONFIGS`.
     """
     config = CONFIGS[family] if config is None else config
-    model = build(config, family=family, dtype=torch.float32, loss=LOSS[loss])
-    attention.install(model.config, attention=kernels.attention)
-    if model.delta_net is not None:
-        linear_attention.install(
-            model.delta_net_blocks,
-            project=model.delta_net.project,
-            linear_attention=kernels.linear_attention,
-            conv=kernels.conv,
-        )
+    model = build(config, family=family, dtype=torch.float32, loss=LOSS[kernels.loss]())
+    install(kernel_layers(model), kernels)
     sharding = {
         "backend": "none" if mesh is None or not sharded else "fsdp2",
         "activation_checkpointing": {"mode": checkpointing},

@@ -17,12 +17,13 @@ from sft_cli.kernels.check.child import Failed, in_child
 from sft_cli.kernels.check.probe import probe, row_of
 from sft_cli.kernels.check.request import Request, Row
 from sft_cli.kernels.check.slots import SLOTS
+from sft_cli.plan.backends import BACKENDS
 
 
 def check_slot(slot: str, request: Request, lines: IO[str]) -> list[Row]:
     """Rows of a slot's backends, in their order, with speed-ups once the reference's time is known."""
     rows = []
-    for backend in SLOTS[slot].backends:
+    for backend in BACKENDS[slot]:
         _say(lines, began=f"{slot} {backend.name}")
         answer = in_child(lambda b=backend: probe(slot, b, request).model_dump_json(), request.limit_seconds)  # type: ignore[misc]
         if isinstance(answer, Failed):

@@ -10,11 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sft_cli.kernels.backend import Backend
 from sft_cli.kernels.check.cases import CHECKED, Case, Draw, timed
 from sft_cli.kernels.check.measure import SEGMENT_FACTOR, TOLERANCES, median_ms, off_by
 from sft_cli.kernels.check.request import Request, Row, Status
 from sft_cli.kernels.check.slots import SLOTS
+from sft_cli.kernels.load import LOAD
+from sft_cli.plan.backends import Backend
 
 _LONGEST_DETAIL = 400
 _LONGEST_REFUSAL = 160
@@ -30,23 +31,26 @@ class _Found(Exception):
 
 def row_of(slot: str, backend: Backend, **found: Any) -> Row:
     """A row with what is known of a backend without calling it."""
+    package = backend.package
+    distribution = "torch" if package is None else package.distribution
     try:
-        installed = version(backend.distribution)
+        installed = version(distribution)
     except PackageNotFoundError:
         installed = None
-    known = {"package": backend.distribution, "version": installed, "install": backend.install}
+    known = {"package": distribution, "version": installed, "install": package and package.install}
     return Row(slot=slot, backend=backend.name, **{**known, **found})
 
 
 def probe(slot: str, backend: Backend, request: Request) -> Row:
     """Calls a backend on every case of its slot."""
-    found = importlib.util.find_spec(backend.module)
-    # A folder that happens to have the name is no package: it has no file of its own.
-    if found is None or found.origin is None:
-        return row_of(slot, backend, status="missing")
+    if backend.package is not None:
+        found = importlib.util.find_spec(backend.package.module)
+        # A folder that happens to have the name is no package: it has no file of its own.
+        if found is None or found.origin is None:
+            return row_of(slot, backend, status="missing")
     # Here alone every exception counts: whatever a package throws is what the user has to read.
     try:
-        kernel = backend.load()
+        kernel = LOAD[slot][backend.name]()
     except Exception as error:
         return row_of(slot, backend, status="broken", detail=told(error.__cause__ or error))
     device = torch.device(request.device)
@@ -73,7 +77,7 @@ def _compare(
         _wait(request)
     except Exception as error:
         status: Status = "broken" if _is_fault(error) else "unsupported"
-        raise _Found(status, f"{case.name}: {told(error, _LONGEST_REFUSAL)} (made for: {backend.supports})") from error
+        raise _Found(status, f"{case.name}: {told(error, _LONGEST_REFUSAL)} (made for: {backend.made_for})") from error
     expected = case.define(**wide)
     if out.shape != expected.shape:
         raise _Found("wrong", f"{case.name}: the output is {tuple(out.shape)} and should be {tuple(expected.shape)}")

@@ -49,6 +49,8 @@ class Family:
 
     delta_net: DeltaNet | None = None
     """None: no layer is linear attention."""
+    norm_offset: float | None = None
+    """What is added to the weight of an RMSNorm: 1.0 where it is a distance from 1. None: its norms stay its own."""
     prefixes: tuple[tuple[str, str], ...] = ()
     """What stands for `model.` and `lm_head.` in the checkpoints of its vision-language class."""
     stacks: tuple[Stack, ...] = ()

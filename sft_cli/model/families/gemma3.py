@@ -4,4 +4,7 @@ from __future__ import annotations
 
 from sft_cli.model.families.family import Family
 
-FAMILY = Family(prefixes=(("language_model.model.", "language_model.lm_head."), ("model.language_model.", "lm_head.")))
+FAMILY = Family(
+    norm_offset=1.0,
+    prefixes=(("language_model.model.", "language_model.lm_head."), ("model.language_model.", "lm_head.")),
+)

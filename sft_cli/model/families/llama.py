@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from sft_cli.model.families.family import Family
 
-FAMILY = Family()
+FAMILY = Family(norm_offset=0.0)

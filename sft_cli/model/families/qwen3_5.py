@@ -23,4 +23,4 @@ def _project(block: Any, hidden_states: Tensor) -> Projections:
 DELTA_NET = DeltaNet(attribute="linear_attn", project=_project)
 PREFIXES = (("model.language_model.", "lm_head."),)
 
-FAMILY = Family(delta_net=DELTA_NET, prefixes=PREFIXES)
+FAMILY = Family(delta_net=DELTA_NET, norm_offset=1.0, prefixes=PREFIXES)

@@ -22,4 +22,9 @@ def _project(block: Any, hidden_states: Tensor) -> Projections:
     return mixed_qkv, z.flatten(-2).unflatten(-1, (-1, block.head_v_dim)), b.flatten(-2), a.flatten(-2)
 
 
-FAMILY = Family(delta_net=DeltaNet(attribute="linear_attn", project=_project), stacks=GATE_UP_DOWN, writes_stacks=True)
+FAMILY = Family(
+    delta_net=DeltaNet(attribute="linear_attn", project=_project),
+    norm_offset=1.0,
+    stacks=GATE_UP_DOWN,
+    writes_stacks=True,
+)

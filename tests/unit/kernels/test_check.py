@@ -20,6 +20,7 @@ from sft_cli.kernels.check.measure import off_by
 from sft_cli.kernels.check.probe import probe
 from sft_cli.kernels.check.request import Request, Row
 from sft_cli.kernels.check.slots import SLOTS
+from sft_cli.plan.backends import find_backend
 from sft_cli.plan.kernel_shapes import DeltaNetShapes, KernelShapes
 
 SHAPES = KernelShapes(
@@ -48,7 +49,7 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Check]:
         request = Request(
             device="cpu", slots=(slot,), shapes=SHAPES.model_copy(update={"dtype": dtype}), limit_seconds=60
         )
-        return probe(slot, next(b for b in SLOTS[slot].backends if b.name == name), request)
+        return probe(slot, find_backend(slot, name), request)
 
     yield run
     stand_ins = ("causal_conv1d", "flash_qla", "flash_attn", "liger_kernel", "fla")

@@ -72,7 +72,7 @@ def saved_bytes_per_token(config: dict[str, Any], layer: int, dtype: torch.dtype
     return sum(size for pointer, size in storages.items() if pointer not in weights) / TOKENS
 
 
-TORCH = KernelsSection(linear_attention="torch", conv="torch")
+TORCH = KernelsSection(linear_attention="torch", conv="torch", norm="torch", gated_norm="torch", mlp="torch")
 
 CASES = {
     "delta": (HYBRID, 0),
@@ -95,6 +95,6 @@ def test_a_layer_saves_what_is_estimated(config: dict[str, Any], layer: int, dty
 def test_fused_kernels_keep_what_was_measured() -> None:
     """Qwen3.5-0.8B, 8,192 slots in bfloat16 on an H200: 34.9 GiB without activation checkpointing, 15.5 with it."""
     shape = read_architecture(read_shape("qwen3.5-0.8b"))
-    fused = KernelsSection(linear_attention="fla", conv="fla")
+    fused = TORCH.model_copy(update={"linear_attention": "fla", "conv": "fla"})
     layers = sum(layer_bytes_per_token(shape, layer, 2, fused) for layer in range(shape.layers))
     assert layers * 8192 / 2**30 == pytest.approx(34.9 - 15.5, rel=0.1)

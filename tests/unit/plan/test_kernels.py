@@ -51,6 +51,76 @@ def test_a_gpu_runs_flash_linear_attention_and_varlen(make_plan: MakePlan) -> No
     assert (kernels.linear_attention, kernels.conv, kernels.attention) == ("fla", "fla", "varlen")
 
 
+EXTRA = Hardware(
+    1,
+    "NVIDIA H200",
+    140.4,
+    compute_capability=(9, 0),
+    packages={**PACKAGES, "flash-qla": "0.1.3", "liger-kernel": "0.8.5"},
+)
+FAST = ("flash_qla", "fla", "varlen", "liger", "fla", "liger")
+
+
+def of_layers(kernels: KernelsSection) -> tuple[str, ...]:
+    return (
+        kernels.linear_attention, kernels.conv, kernels.attention, kernels.norm, kernels.gated_norm, kernels.mlp,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("hardware", [EXTRA, Hardware(0, "NVIDIA H200", 140.4, named=True)])
+def test_with_the_extra_gpu_every_layer_has_a_fast_kernel(make_plan: MakePlan, hardware: Hardware) -> None:
+    assert of_layers(make_plan(hardware=hardware, model=HYBRID).recipe.kernels) == FAST
+
+
+def test_what_keeps_a_faster_kernel_away_is_told(make_plan: MakePlan, tmp_path: Path) -> None:
+    plan = make_plan(hardware=H200, model=HYBRID)
+    assert of_layers(plan.recipe.kernels) == ("fla", "fla", "varlen", "torch", "fla", "torch")
+    assert "flash_qla won't do: no flash-qla from 0.1.3 on is installed" in chosen(plan)["linear_attention"].because
+    assert "liger won't do: no liger-kernel from 0.8.5 on is installed" in chosen(plan)["norm"].because
+    config = {**read_shape("qwen3.5-0.8b"), "linear_value_head_dim": 64}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    plan = make_plan(hardware=EXTRA, model={"path": str(tmp_path / "config.json"), "weights": "random"})
+    assert plan.recipe.kernels.linear_attention == "fla"
+    assert "value heads of 64, and it has kernels for 128" in chosen(plan)["linear_attention"].because
+
+
+def test_norms_and_mlp_are_exact_in_float32_and_products_are_not(make_plan: MakePlan) -> None:
+    plan = make_plan(hardware=EXTRA, model={**HYBRID, "dtype": "float32"})
+    assert of_layers(plan.recipe.kernels) == ("torch", "torch", "sdpa", "liger", "fla", "liger")
+
+
+def test_a_model_without_swiglu_keeps_its_mlp(make_plan: MakePlan, tmp_path: Path) -> None:
+    plan = make_plan(hardware=EXTRA, **padded_gemma(tmp_path, 512))
+    assert (plan.recipe.kernels.norm, plan.recipe.kernels.mlp) == ("liger", "torch")
+    assert chosen(plan)["mlp"].because == "no such layer in this model"
+
+
+@pytest.mark.parametrize(
+    ("slot", "name", "install"),
+    [
+        ("linear_attention", "flash_qla", "pip install 'flash-qla>=0.1.3' 'tilelang>=0.1.15'"),
+        ("conv", "causal_conv1d", "pip install --no-build-isolation 'causal-conv1d>=1.7'"),
+        ("attention", "flash_attention_2", "pip install --no-build-isolation 'flash-attn>=2.8,<3'"),
+        ("norm", "liger", "pip install 'liger-kernel>=0.8.5'"),
+        ("mlp", "liger", "pip install 'liger-kernel>=0.8.5'"),
+        ("loss", "liger", "pip install 'liger-kernel>=0.8.5'"),
+    ],
+)
+def test_a_named_kernel_that_is_missing_ends_with_its_install_line(
+    make_plan: MakePlan, slot: str, name: str, install: str
+) -> None:
+    with pytest.raises(KernelError, match=f"`{name}` can't run this model here: no .* is installed") as caught:
+        make_plan(hardware=H200, model=HYBRID, kernels={slot: name})
+    assert caught.value.exit_code == 4
+    assert str(caught.value.fix).startswith(install)
+
+
+def test_more_slots_than_32_bit_offsets_reach_are_refused(make_plan: MakePlan) -> None:
+    slots = {"tokens": 400_000}
+    with pytest.raises(KernelError, match="400,000 slots of 6,144 values are more than its 32-bit offsets reach"):
+        make_plan(hardware=EXTRA, model=HYBRID, batching=slots, train={"tokens_per_step": 400_000})
+
+
 def test_padded_rows_go_through_sdpa(make_plan: MakePlan) -> None:
     assert make_plan(hardware=H200, model=HYBRID, batching={"mode": "padding"}).recipe.kernels.attention == "sdpa"
 
@@ -184,4 +254,4 @@ def test_the_known_wrong_backward_is_refused(make_plan: MakePlan, triton: str) -
     ],
 )
 def test_elsewhere_it_is_not(make_plan: MakePlan, hardware: Hardware) -> None:
-    assert make_plan(hardware=hardware, model=HYBRID).recipe.kernels.linear_attention == "fla"
+    assert make_plan(hardware=hardware, model=HYBRID).recipe.kernels.linear_attention != "torch"

@@ -17,13 +17,7 @@ BASE = "model: {path: org/model}\ndata: {train: org/data}\n"
 @pytest.mark.parametrize(
     ("text", "key"),
     [
-        ("kernels: {linear_attention: flash_qla}", "kernels.linear_attention"),
-        ("kernels: {conv: causal_conv1d}", "kernels.conv"),
-        ("kernels: {attention: flex}", "kernels.attention"),
-        ("kernels: {norm: liger}", "kernels.norm"),
-        ("kernels: {gated_norm: fla}", "kernels.gated_norm"),
-        ("kernels: {mlp: liger}", "kernels.mlp"),
-        ("kernels: {loss: liger}", "kernels.loss"),
+        ("kernels: {attention: flash_attention_4}", "kernels.attention"),
     ],
 )
 def test_kernels_end_with_4(refused: Callable[..., SftError], text: str, key: str) -> None:

@@ -1,0 +1,84 @@
+"""The plan's kernels on one model's modules: instance by instance, so that two models in a process may differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from sft_cli.kernels import attention, gated_norm, linear_attention, mlp, norm
+from sft_cli.recipe.schema import KernelsSection
+
+OWN = "torch"
+"""The word of `norm`, `gated_norm` and `mlp` that leaves the model's own modules alone."""
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The modules of a model that kernels are put on."""
+
+    config: Any
+    """transformers' own, which attention layers look their function up by."""
+    delta_net: list[nn.Module]
+    """Gated DeltaNet blocks."""
+    project: Callable[..., Any] | None
+    """How those project; see `linear_attention.forward`."""
+    norms: list[nn.Module]
+    norm_offset: float | None
+    """1.0 where a norm's weight is a distance from 1; None where the family doesn't say."""
+    gated_norms: list[nn.Module]
+    swiglu: list[nn.Module]
+    """MLPs of gate, up and down projection with SiLU."""
+
+
+def layers_of(
+    model: nn.Module,
+    config: Any,
+    *,
+    delta_net: list[nn.Module],
+    project: Callable[..., Any] | None,
+    norm_offset: float | None,
+) -> Layers:
+    """Finds them by the names that all families of transformers share."""
+    named = [(type(module).__name__, module) for module in model.modules()]
+    return Layers(
+        config=config,
+        delta_net=delta_net,
+        project=project,
+        norms=[module for name, module in named if "RMSNorm" in name and "Gated" not in name],
+        norm_offset=norm_offset,
+        gated_norms=[block.norm for block in delta_net],
+        swiglu=[module for _, module in named if _is_swiglu(module)],
+    )
+
+
+def install(layers: Layers, kernels: KernelsSection) -> None:
+    """Puts every kernel in its place; the loss is the head's, and comes with it.
+
+    Raises:
+        KernelError: a package can't be imported.
+    """
+    attention.install(layers.config, attention=kernels.attention)
+    if layers.delta_net:
+        linear_attention.install(
+            layers.delta_net,
+            project=layers.project,
+            linear_attention=kernels.linear_attention,
+            conv=kernels.conv,
+        )
+    if kernels.norm != OWN:
+        assert layers.norm_offset is not None, "the plan leaves norms alone that it knows nothing of"
+        norm.install(layers.norms, backend=kernels.norm, offset=layers.norm_offset)
+    if kernels.gated_norm != OWN:
+        gated_norm.install(layers.gated_norms, backend=kernels.gated_norm)
+    if kernels.mlp != OWN:
+        mlp.install(layers.swiglu, backend=kernels.mlp)
+
+
+def _is_swiglu(module: nn.Module) -> bool:
+    """Whether it is an MLP of three projections with SiLU; experts held as one tensor are not."""
+    if not all(isinstance(getattr(module, name, None), nn.Linear) for name in ("gate_proj", "up_proj", "down_proj")):
+        return False
+    return type(getattr(module, "act_fn", None)).__name__ in ("SiLU", "SiLUActivation")

@@ -1,0 +1,70 @@
+"""What is to be compiled ahead, and which process compiles what of it. Imports no torch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+from sft_cli.plan.kernel_shapes import KernelShapes
+
+
+class Compiler(NamedTuple):
+    """How a backend compiles."""
+
+    cache: str
+    """Environment variable that names the folder of what it has compiled."""
+    is_tuned: bool
+    """Its kernels have many configurations, which processes share. Others are compiled whole, by one process."""
+
+
+COMPILERS = {
+    "fla": Compiler("TRITON_CACHE_DIR", is_tuned=True),
+    "liger": Compiler("TRITON_CACHE_DIR", is_tuned=False),
+    "flash_qla": Compiler("TILELANG_CACHE_DIR", is_tuned=False),
+}
+"""Backends that compile when they are first called, and that compiling ahead was measured or counted for. Not among
+them: `flex`, which compiles through Inductor."""
+
+
+class Request(BaseModel):
+    """The kernels of one plan, on one kind of GPU."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    shapes: KernelShapes
+    backends: dict[str, str]
+    """Slot to the backend that the plan chose, of the slots that the model has."""
+    gpu: str
+    """Name and compute capability: what is compiled for one GPU is of no use to another."""
+
+    @property
+    def compilers(self) -> dict[str, Compiler]:
+        """Of the slots that compile; empty where there is nothing to do ahead."""
+        return {slot: COMPILERS[backend] for slot, backend in self.backends.items() if backend in COMPILERS}
+
+    def shares(self, most: int) -> int:
+        """How many processes have something to do, of `most`."""
+        tuned = [compiler.is_tuned for compiler in self.compilers.values()]
+        return most if any(tuned) else min(most, len(tuned))
+
+
+class Task(BaseModel):
+    """What one process compiles. It reads this from its standard input."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    request: Request
+    share: int
+    """From 0 to `shares` - 1."""
+    shares: int
+    device_index: int
+    """Of the visible GPUs."""
+
+    @property
+    def slots(self) -> list[str]:
+        """All slots that are tuned, and this share's of the others, which go round."""
+        compilers = self.request.compilers
+        whole = [slot for slot, compiler in compilers.items() if not compiler.is_tuned]
+        own = whole[self.share :: self.shares]
+        return [slot for slot, compiler in compilers.items() if compiler.is_tuned or slot in own]

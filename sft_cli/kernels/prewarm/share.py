@@ -1,0 +1,103 @@
+"""One process's share: the planned kernels are run, and of each one's configurations every n-th is compiled.
+
+Written against Triton 3.6. `Autotuner.run` measures all configurations of a kernel, one after another, when it meets
+a tuning key for the first time; nearly all of that time is compilation, which is kept in TRITON_CACHE_DIR. Unnecessary
+once Triton compiles configurations side by side (its `AsyncCompileMode` is not used by the autotuner in 3.6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+from sft_cli.kernels.check.cases import Draw, timed
+from sft_cli.kernels.check.slots import SLOTS
+from sft_cli.kernels.load import LOAD
+from sft_cli.kernels.prewarm.request import COMPILERS, Task
+from sft_cli.plan.kernel_shapes import KernelShapes
+
+
+def compile_share(task: Task, device: torch.device, began: Callable[[str], None]) -> None:
+    """Forward and backward of every slot of a task, as training calls them, on random inputs.
+
+    Changes Triton's autotuner for the rest of this process, which must not train.
+
+    Args:
+        began: called with a kernel's name as its compilation begins.
+    """
+    backends = task.request.backends
+    if any(COMPILERS[backends[slot]].is_tuned for slot in task.slots):
+        share_tuning(task.share, task.shares, began)
+    for slot in task.slots:
+        if not COMPILERS[backends[slot]].is_tuned:
+            began(f"{backends[slot]} {slot}")
+        _run_slot(slot, backends[slot], task.request.shapes, device)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+            torch.cuda.empty_cache()  # the other processes are on the same GPU
+
+
+def _run_slot(slot: str, name: str, shapes: KernelShapes, device: torch.device) -> None:
+    kernel = LOAD[slot][name]()
+    for case in SLOTS[slot].cases(shapes, Draw(shapes, device), [timed(shapes.tokens)]):
+        out = case.call(kernel, **case.inputs)
+        torch.autograd.grad(out, list(case.inputs.values()), torch.ones_like(out))
+
+
+def share_tuning(share: int, shares: int, began: Callable[[str], None]) -> None:
+    """Makes Triton's autotuner compile `configs[share::shares]` of each kernel and measure nothing.
+
+    Subclasses (flash-linear-attention's) end in the same `run`. Nothing is written about which configuration is best.
+    """
+    from triton.compiler.errors import CompileTimeAssertionFailure
+    from triton.runtime.autotuner import Autotuner
+    from triton.runtime.errors import OutOfResources, PTXASError
+
+    # For these Triton leaves a configuration out, too (`Autotuner._bench`).
+    faults = (OutOfResources, CompileTimeAssertionFailure, PTXASError)
+    ordinary = Autotuner.run
+
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        self.nargs = dict(zip(self.arg_names, args, strict=False))
+        if len(self.configs) > 1 and (key := _tuning_key(self, kwargs)) not in self.cache:
+            began(self.base_fn.__name__)
+            configs = self.prune_configs(kwargs)
+            own = configs[share::shares]
+            for config in own:
+                # As `KernelInterface.warmup` does: to the binary, without a launch.
+                with suppress(*faults):
+                    self.fn.run(*args, **{**kwargs, "warmup": True}, **config.all_kwargs())
+            # What comes after has to get an output: of an own configuration, since that is compiled by now. The
+            # launcher in C, which one launch compiles, is the same for all of them.
+            start = share % len(configs)
+            others = [config for config in configs[start:] + configs[:start] if config not in own]
+            for config in [*own, *others]:
+                try:
+                    out = _launch(self, config, args, kwargs)
+                except faults as error:
+                    fault = error
+                else:
+                    self.cache[key] = config
+                    self.nargs = None  # as Triton does, or the inputs would stay on the GPU
+                    return out
+            raise fault
+        return ordinary(self, *args, **kwargs)
+
+    Autotuner.run = run
+
+
+def _tuning_key(tuner: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """As `Autotuner.run` makes it."""
+    named = {name: value for name, value in {**tuner.nargs, **kwargs}.items() if name in tuner.arg_names}
+    values = [named[name] for name in tuner.keys if name in named]
+    return (*values, *(str(value.dtype) for value in named.values() if hasattr(value, "dtype")))
+
+
+def _launch(tuner: Any, config: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """As the end of `Autotuner.run`. The hooks that keep measurements from spoiling an input aren't needed."""
+    if config.pre_hook is not None:
+        config.pre_hook({**tuner.nargs, **kwargs, **config.all_kwargs()})
+    return tuner.fn.run(*args, **kwargs, **config.all_kwargs())

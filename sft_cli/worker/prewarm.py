@@ -1,0 +1,76 @@
+"""Compiling a plan's kernels before the model is on the GPU: one process a machine sees to it, the others wait."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+
+from sft_cli.kernels.prewarm.parallel import MOST_PROCESSES, prewarm
+from sft_cli.kernels.prewarm.request import Request
+from sft_cli.launch.environment import usable_cores
+from sft_cli.plan.kernel_shapes import KernelShapes, shapes_of, slots_of
+from sft_cli.plan.plan import Plan
+
+_CONTEXT_GIB = 1.0
+"""Of a process that has done nothing yet: CUDA's context and libraries."""
+_BYTES_PER_VALUE = 24
+"""Of a delta rule's forward and backward, for each token and channel of its values: 20 GB for 131,072 slots at 27B."""
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+def prewarm_kernels(plan: Plan, device: torch.device, say: Callable[[str], None]) -> None:
+    """Fills the folders of compiled kernels; every rank must take part. Nothing to do on a CPU, or the second time."""
+    if device.type == "cpu":
+        return
+    if int(os.environ["LOCAL_RANK"]) == 0:
+        shape, kernels = plan.model.architecture(), plan.recipe.kernels.model_dump()
+        shapes = shapes_of(shape, plan.recipe.model.dtype, plan.recipe.batching.tokens)
+        capability = ".".join(map(str, torch.cuda.get_device_capability(device)))
+        request = Request(
+            shapes=shapes,
+            backends={slot: kernels[slot] for slot in slots_of(shape, plan.model.config)},
+            gpu=f"{torch.cuda.get_device_name(device)}, {capability}",
+        )
+        progress = _Progress(say)
+        index = device.index if device.index is not None else torch.cuda.current_device()
+        seconds = prewarm(request, device_index=index, cores=_processes(shapes, device), progress=progress, say=say)
+        progress.flush()
+        if seconds:
+            say(f"compiled the kernels of {progress.names} functions in {seconds:.0f} s, once for this machine")
+    # On the host: it waits for as long as compiling takes, and no GPU is needed for it.
+    dist.all_reduce(torch.zeros(1))
+
+
+def _processes(shapes: KernelShapes, device: torch.device) -> int:
+    """As many as there are cores for, and as fit on the GPU side by side."""
+    net = shapes.delta_net
+    values = net.value_heads * net.value_head_dim if net is not None else shapes.intermediate
+    each_gib = _CONTEXT_GIB + shapes.tokens * values * _BYTES_PER_VALUE / 2**30
+    free_gib = torch.cuda.mem_get_info(device)[0] / 2**30
+    return max(1, min(MOST_PROCESSES, usable_cores() - 1, int(0.9 * free_gib / each_gib)))
+
+
+class _Progress:
+    """Names of kernels as they begin, a line every few seconds."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.names = 0
+        self._say = say
+        self._waiting: list[str] = []
+        self._told_at = time.monotonic() - _SECONDS_BETWEEN_LINES
+
+    def __call__(self, line: str) -> None:
+        self.names += 1
+        self._waiting.append(line.removeprefix("compiling "))
+        if time.monotonic() - self._told_at >= _SECONDS_BETWEEN_LINES:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._waiting:
+            self._say(f"compiling kernels: {', '.join(self._waiting)}")
+            self._told_at = time.monotonic()
+        self._waiting = []

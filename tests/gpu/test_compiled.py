@@ -1,0 +1,57 @@
+"""With packing every kernel is compiled and tuned before step 3: later packs are of the same length, whatever is in
+them."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from gpu.models import FAST, FASTEST, WORDS, gpu_model, reference_model
+from support.rows import random_rows
+from torch.distributed.device_mesh import DeviceMesh
+
+from sft_cli.data.batch import Batch, pack_rows
+from sft_cli.optim.adamw import build_adamw
+from sft_cli.recipe.schema import KernelsSection, OptimizerSection
+from sft_cli.train.step import TrainStep
+
+SLOTS = 1024
+PACKS = ([1000], [300, 700], [64] * 16, [1] * 40 + [900], [129, 3, 2, 400], [1023], [17] * 60, [512, 512])
+
+
+def compiled() -> dict[str, int]:
+    """What Triton has compiled and tuned in this process, and how many files lie in the folders of compiled kernels."""
+    from triton.runtime.autotuner import Autotuner
+    from triton.runtime.jit import JITFunction
+
+    alive = gc.get_objects()
+    variants = [cache[0] for made in alive if isinstance(made, JITFunction) for cache in made.device_caches.values()]
+    tunings = [tuner.cache for tuner in alive if isinstance(tuner, Autotuner)]
+    folders = [os.environ.get(name) for name in ("TRITON_CACHE_DIR", "TILELANG_CACHE_DIR")]
+    return {
+        "variants": sum(map(len, variants)),
+        "tunings": sum(map(len, tunings)),
+        "files": sum(1 for folder in folders if folder for _ in Path(folder).rglob("*")),
+    }
+
+
+def pack(lengths: list[int]) -> Batch:
+    return pack_rows(random_rows(lengths, words=WORDS), list(range(len(lengths))), SLOTS).pinned()
+
+
+@pytest.mark.parametrize("kernels", [FAST, FASTEST], ids=["fla", "flash_qla and liger"])
+def test_nothing_is_compiled_after_step_3(kernels: KernelsSection, mesh: DeviceMesh) -> None:
+    model = gpu_model(reference_model(), mesh, kernels=kernels)
+    optimizer = build_adamw(model.parameters(), OptimizerSection(learning_rate=1e-4))
+    train_step = TrainStep(model, optimizer, lambda step: 1e-4, 1.0, torch.device("cuda", 0))
+    counts = []
+    for step, lengths in enumerate(PACKS, start=1):
+        train_step(step, [pack(lengths)], 0)
+        torch.cuda.synchronize()
+        counts.append(compiled())
+    print(f"\n{kernels.linear_attention}: {counts}")
+    assert counts[0]["variants"] > 10
+    assert all(count == counts[2] for count in counts[3:])

@@ -1,0 +1,97 @@
+"""Kernels put on a model's modules compute what the modules did, in every family; and on that model alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from support.models import CONFIGS, REFERENCES, WORDS, make_model
+from support.rows import random_rows
+from torch import Tensor
+
+from sft_cli.data.batch import Batch, pack_rows
+from sft_cli.kernels import gated_norm, loss, mlp, norm
+from sft_cli.kernels.manifest import differences, find_kernels
+from sft_cli.model.families import FAMILIES
+from sft_cli.model.language_model import LanguageModel
+from sft_cli.plan.model_types import GENERIC
+from sft_cli.worker.assemble import kernel_layers
+
+FAST = {"norm": "liger", "gated_norm": "fla", "mlp": "liger", "loss": "liger"}
+INSTALLED = REFERENCES.model_copy(update=FAST)
+LENGTHS = [65, 2, 30]
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Calls by slot of stand-ins for packages that need a GPU: the definitions of the slots."""
+    counted: Counter[str] = Counter()
+
+    def stand_in(slot: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def call(*arguments: Any) -> Tensor:
+            counted[slot] += 1
+            return function(*arguments)
+
+        return call
+
+    places: list[tuple[dict[str, Any], str, Callable[..., Tensor]]] = [
+        (norm.NORM, "norm", norm.rms_norm),
+        (gated_norm.GATED_NORM, "gated_norm", gated_norm.gated_rms_norm),
+        (mlp.MLP, "mlp", mlp.silu_mul),
+        (loss.LOSS, "loss", loss.whole),
+    ]
+    for table, slot, function in places:
+        made = stand_in(slot, function)
+        monkeypatch.setitem(table, FAST[slot], lambda made=made: made)
+    return counted
+
+
+def batch() -> Batch:
+    return pack_rows(random_rows(LENGTHS, words=WORDS), list(range(len(LENGTHS))), 100)
+
+
+def loss_and_gradients(model: LanguageModel) -> tuple[Tensor, dict[str, Tensor]]:
+    packed = batch()
+    total = model(packed.model_inputs(), packed.supervised_positions, packed.supervised_targets)
+    total.backward()
+    return total.detach(), {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("checkpointing", ["none", "full"])
+@pytest.mark.parametrize("family", list(CONFIGS))
+def test_they_compute_what_the_modules_did(family: str, checkpointing: str, calls: Counter[str]) -> None:
+    expected_loss, expected = loss_and_gradients(make_model(family))
+    assert not calls
+    model = make_model(family, kernels=INSTALLED, checkpointing=checkpointing)
+    found_loss, found = loss_and_gradients(model)
+    torch.testing.assert_close(found_loss, expected_loss, rtol=1e-6, atol=0)
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, atol=1e-5, rtol=1e-4, msg=lambda m, n=name: f"{n}: {m}")
+    hybrid, gemma = model.delta_net is not None, family == "gemma3"
+    assert {slot for slot in FAST if calls[slot]} == {
+        slot for slot in FAST if (slot != "gated_norm" or hybrid) and (slot != "mlp" or not gemma)
+    }
+    named = {slot: word for slot, word in INSTALLED.model_dump().items() if isinstance(word, str)}
+    assert differences(find_kernels(kernel_layers(model), model.head.loss), named) == []
+
+
+def test_two_models_with_different_kernels_live_in_one_process(calls: Counter[str]) -> None:
+    """Nothing is put on a class, or anywhere else that a second model would find."""
+    fast, slow = make_model("qwen3_5", kernels=INSTALLED), make_model("qwen3_5")
+    loss_and_gradients(slow)
+    assert not calls
+    loss_and_gradients(fast)
+    assert set(calls) == set(FAST)
+    before = calls.total()
+    again = make_model("qwen3_5")
+    loss_and_gradients(again)
+    assert calls.total() == before
+    other = make_model("qwen3_5", kernels=REFERENCES.model_copy(update={"attention": "flex"}))
+    assert (other.config._attn_implementation, slow.config._attn_implementation) == ("sftune_flex", "sftune_sdpa")
+
+
+def test_only_a_model_nobody_knows_keeps_its_norms() -> None:
+    assert {name for name, family in FAMILIES.items() if family.norm_offset is None} == {GENERIC}
