@@ -34,7 +34,7 @@ class Layers:
 
 
 def layers_of(
-    model: nn.Module,
+    decoder: nn.Module,
     config: Any,
     *,
     delta_net: list[nn.Module],
@@ -42,7 +42,7 @@ def layers_of(
     norm_offset: float | None,
 ) -> Layers:
     """Finds them by the names that all families of transformers share."""
-    named = [(type(module).__name__, module) for module in model.modules()]
+    named = [(type(module).__name__, module) for module in decoder.modules()]
     return Layers(
         config=config,
         delta_net=delta_net,

@@ -62,7 +62,7 @@ def differences(found: Found, got: Mapping[str, str]) -> list[str]:
     """In words, each slot whose layers do not call what the plan says."""
     told = []
     for slot, functions in found.items():
-        wrong = [_name(function) for function in functions if not _is(function, slot, got[slot])]
+        wrong = dict.fromkeys(_name(function) for function in functions if not _is(function, slot, got[slot]))
         if wrong:
             told.append(f"{slot}: the plan says {got[slot]}, and the model calls {' and '.join(wrong)}")
     if got["linear_attention"] == "fla" and found["linear_attention"]:

@@ -73,7 +73,9 @@ def assemble_model(
 def kernel_layers(model: LanguageModel) -> Layers:
     """The modules that kernels are put on, and read off from."""
     return layers_of(
-        model,
+        # Not the head's norm: it has as many rows as the loss counts, another number in each batch, and Triton compiles
+        # anew for a number that 16 divides.
+        model.decoder,
         model.config,
         delta_net=model.delta_net_blocks,
         project=model.delta_net and model.delta_net.project,

@@ -1,8 +1,10 @@
 """Gradients of packed samples against those of each sample alone, in bfloat16, at the layer shapes of two models.
 
 The measure is |found - expected| / |expected| of each parameter's gradient (2-norms). What rounding alone does shows
-when the samples alone are computed twice, the delta rule once in chunks of 64 and once in chunks of 32: the same sums
-in another order. Packed samples may differ from samples alone by as much as that, and not more.
+when the samples alone are computed twice, the delta rule once in chunks of 64 and once in chunks of 32 (of
+flash-linear-attention): the same sums in another order. Packed samples may differ from samples alone by as much as
+that, and not more. The gradients of the decay's own parameters (A_log, dt_bias) are small sums of large terms: there
+the chunking alone does up to 0.32 on an H200, and packing 0.03.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ LENGTHS = [65, 2, 130, 64, 3, 257, 1, 127]
 SLOTS = 768
 ROUNDING = 0.05
 """Of a parameter's gradient: what the two ways of chunking may differ by, and so what packing may."""
+ROUNDING_OF_DECAY = 0.4
+"""Of the gradient of a decay's parameter, by chunking; packing has to stay below the other."""
 
 
 def in_chunks_of_32() -> Callable[..., Tensor]:
@@ -91,11 +95,16 @@ def test_packed_is_as_close_to_alone_as_alone_is_to_itself(
     rechunked = differences(gradients(model, one_by_one), alone)
 
     name = f"{shape}, {kernels.linear_attention}"
-    of_chunks = largest(f"{name}, alone in chunks of 32 against alone", rechunked)
+    decay = {name: value for name, value in rechunked.items() if name.endswith(("A_log", "dt_bias"))}
+    others = {name: value for name, value in rechunked.items() if name not in decay}
+    of_decay = largest(f"{name}, alone in chunks of 32 against alone, decay", decay)
+    of_chunks = largest(f"{name}, alone in chunks of 32 against alone, others", others)
     of_packing = largest(f"{name}, packed against alone", packed)
     of_leak = largest(f"{name}, packed and leaking against alone", leaking)
     assert of_chunks < ROUNDING
+    assert of_decay < ROUNDING_OF_DECAY
     assert of_packing < ROUNDING
+    assert of_packing < max(of_chunks, of_decay)
     assert of_leak > 4 * ROUNDING
 
 

@@ -71,9 +71,9 @@ CHECKED = (
 )
 
 
-def timed(tokens: int) -> Sizes:
-    """A full micro-batch of samples of one length."""
-    segments = [len(part) for part in torch.arange(tokens).chunk(TIMED_SEGMENTS)]
+def timed(tokens: int, samples: int = TIMED_SEGMENTS) -> Sizes:
+    """A full micro-batch of samples of about one length."""
+    segments = [len(part) for part in torch.arange(tokens).tensor_split(samples)]
     return Sizes("timed", 1, segments, is_pack=True, is_strided=False)
 
 

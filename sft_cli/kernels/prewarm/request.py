@@ -14,14 +14,14 @@ class Compiler(NamedTuple):
 
     cache: str
     """Environment variable that names the folder of what it has compiled."""
-    is_tuned: bool
-    """Its kernels have many configurations, which processes share. Others are compiled whole, by one process."""
+    is_shared: bool
+    """Processes share the configurations of its kernels, or the kernels. Others are compiled whole, by one process."""
 
 
 COMPILERS = {
-    "fla": Compiler("TRITON_CACHE_DIR", is_tuned=True),
-    "liger": Compiler("TRITON_CACHE_DIR", is_tuned=False),
-    "flash_qla": Compiler("TILELANG_CACHE_DIR", is_tuned=False),
+    "fla": Compiler("TRITON_CACHE_DIR", is_shared=True),
+    "liger": Compiler("TRITON_CACHE_DIR", is_shared=False),
+    "flash_qla": Compiler("TILELANG_CACHE_DIR", is_shared=True),
 }
 """Backends that compile when they are first called, and that compiling ahead was measured or counted for. Not among
 them: `flex`, which compiles through Inductor."""
@@ -45,8 +45,8 @@ class Request(BaseModel):
 
     def shares(self, most: int) -> int:
         """How many processes have something to do, of `most`."""
-        tuned = [compiler.is_tuned for compiler in self.compilers.values()]
-        return most if any(tuned) else min(most, len(tuned))
+        shared = [compiler.is_shared for compiler in self.compilers.values()]
+        return most if any(shared) else min(most, len(shared))
 
 
 class Task(BaseModel):
@@ -63,8 +63,8 @@ class Task(BaseModel):
 
     @property
     def slots(self) -> list[str]:
-        """All slots that are tuned, and this share's of the others, which go round."""
+        """All slots that are shared, and this share's of the others, which go round."""
         compilers = self.request.compilers
-        whole = [slot for slot, compiler in compilers.items() if not compiler.is_tuned]
+        whole = [slot for slot, compiler in compilers.items() if not compiler.is_shared]
         own = whole[self.share :: self.shares]
-        return [slot for slot, compiler in compilers.items() if compiler.is_tuned or slot in own]
+        return [slot for slot, compiler in compilers.items() if compiler.is_shared or slot in own]

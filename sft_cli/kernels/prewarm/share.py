@@ -1,12 +1,16 @@
-"""One process's share: the planned kernels are run, and of each one's configurations every n-th is compiled.
+"""One process's share: the planned kernels are run, and what they compile is compiled by one process of several.
 
-Written against Triton 3.6. `Autotuner.run` measures all configurations of a kernel, one after another, when it meets
+Written against Triton 3.6: `Autotuner.run` measures all configurations of a kernel, one after another, when it meets
 a tuning key for the first time; nearly all of that time is compilation, which is kept in TRITON_CACHE_DIR. Unnecessary
 once Triton compiles configurations side by side (its `AsyncCompileMode` is not used by the autotuner in 3.6).
+
+Written against TileLang 0.1.15, which compiles a kernel when it is first called, for 10 to 20 s.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import itertools
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -19,6 +23,11 @@ from sft_cli.kernels.load import LOAD
 from sft_cli.kernels.prewarm.request import COMPILERS, Task
 from sft_cli.plan.kernel_shapes import KernelShapes
 
+PACKED_SLOTS = ("linear_attention", "conv")
+SEGMENT_COUNTS = tuple(2**power for power in range(9))
+"""Segments of a pack that are tried: flash-qla 0.1.3 has a forward kernel for each of three ranges of segments times
+value heads, and took 20 s in the middle of a run to compile one."""
+
 
 def compile_share(task: Task, device: torch.device, began: Callable[[str], None]) -> None:
     """Forward and backward of every slot of a task, as training calls them, on random inputs.
@@ -29,10 +38,13 @@ def compile_share(task: Task, device: torch.device, began: Callable[[str], None]
         began: called with a kernel's name as its compilation begins.
     """
     backends = task.request.backends
-    if any(COMPILERS[backends[slot]].is_tuned for slot in task.slots):
+    if any(COMPILERS[backends[slot]].is_shared for slot in task.slots):
         share_tuning(task.share, task.shares, began)
+    # flash-linear-attention has a step of TileLang's, too, where that is installed.
+    if importlib.util.find_spec("tilelang") is not None:
+        share_kernels(task.share, task.shares, began)
     for slot in task.slots:
-        if not COMPILERS[backends[slot]].is_tuned:
+        if not COMPILERS[backends[slot]].is_shared:
             began(f"{backends[slot]} {slot}")
         _run_slot(slot, backends[slot], task.request.shapes, device)
         if device.type == "cuda":
@@ -42,9 +54,32 @@ def compile_share(task: Task, device: torch.device, began: Callable[[str], None]
 
 def _run_slot(slot: str, name: str, shapes: KernelShapes, device: torch.device) -> None:
     kernel = LOAD[slot][name]()
-    for case in SLOTS[slot].cases(shapes, Draw(shapes, device), [timed(shapes.tokens)]):
+    # Some kernels are compiled for several tile widths, and take one by the number of segments.
+    counts = [count for count in SEGMENT_COUNTS if count <= shapes.tokens] if slot in PACKED_SLOTS else [1]
+    for case in SLOTS[slot].cases(shapes, Draw(shapes, device), [timed(shapes.tokens, count) for count in counts]):
         out = case.call(kernel, **case.inputs)
         torch.autograd.grad(out, list(case.inputs.values()), torch.ones_like(out))
+
+
+def share_kernels(share: int, shares: int, began: Callable[[str], None]) -> None:
+    """Makes TileLang compile every n-th kernel of those it is asked for; the others do nothing here.
+
+    That works for kernels that write into tensors they are handed, as all of flash-qla's and flash-linear-attention's
+    do: what comes after gets memory with anything in it, and no kernel takes a place to read or write from that.
+    """
+    from tilelang.jit import JITImpl
+
+    ordinary = JITImpl.compile
+    asked = itertools.count()
+
+    def compile_own(self: Any, *args: Any, **kwargs: Any) -> Any:
+        is_own = next(asked) % shares == share
+        if not is_own and self.out_idx is None and self.mode == "lazy":
+            return lambda *tensors: None
+        began(self.func.orig_func.__name__)
+        return ordinary(self, *args, **kwargs)
+
+    JITImpl.compile = compile_own
 
 
 def share_tuning(share: int, shares: int, began: Callable[[str], None]) -> None:

@@ -50,10 +50,10 @@ def test_only_what_compiles_is_asked_for() -> None:
     assert list(request({**ready, "conv": "fla"}).compilers) == ["conv"]
 
 
-def test_tuned_kernels_are_everybodys_and_others_go_round() -> None:
+def test_shared_kernels_are_everybodys_and_others_go_round() -> None:
     asked = request({"linear_attention": "flash_qla", "conv": "fla", "norm": "liger", "mlp": "liger", "loss": "torch"})
     slots = [Task(request=asked, share=share, shares=2, device_index=0).slots for share in range(2)]
-    assert slots == [["linear_attention", "conv", "mlp"], ["conv", "norm"]]
+    assert slots == [["linear_attention", "conv", "norm"], ["linear_attention", "conv", "mlp"]]
     assert asked.shares(12) == 12
     assert request({"norm": "liger", "mlp": "liger"}).shares(12) == 2
 
@@ -445,7 +445,7 @@ def test_processes_die_with_the_one_that_waits_for_them(processes: Processes) ->
 
 @pytest.mark.parametrize(
     ("backends", "cores"),
-    [({"conv": "torch", "attention": "varlen"}, 8), ({"linear_attention": "flash_qla"}, 8), (TUNED, 1)],
+    [({"conv": "torch", "attention": "varlen"}, 8), ({"norm": "liger"}, 8), (TUNED, 1)],
     ids=["nothing compiles", "one process's work", "one core"],
 )
 def test_what_would_save_no_time_starts_nothing(processes: Processes, backends: dict[str, str], cores: int) -> None:
