@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from support import kernel_packages
 from support.kernel_packages import causal_conv1d, write_packages
 
 from sft_cli.kernels.check.cases import CHECKED, Draw
-from sft_cli.kernels.check.child import Failed, in_child
+from sft_cli.kernels.check.child import Failed, in_children
 from sft_cli.kernels.check.measure import off_by
 from sft_cli.kernels.check.probe import probe
 from sft_cli.kernels.check.request import Request, Row
@@ -139,13 +140,31 @@ def test_a_gradient_that_ought_to_be_zero_is_measured_by_its_surroundings() -> N
     ],
 )
 def test_a_child_that_gives_no_answer(work: Callable[[], str], why: str) -> None:
-    assert in_child(work, 0.5) == Failed(why)
+    """And those before and after it do."""
+    works = [lambda: "first", work, lambda: str(os.getpid()), lambda: str(os.getpid())]
+    first, failed, *rest = in_children(works, 0.5)
+    assert (first, failed) == ("first", Failed(why))
+    assert rest[0] == rest[1] != str(os.getpid())
+
+
+def test_one_child_is_enough_for_all_that_answer_and_a_spoiled_one_is_replaced() -> None:
+    works = [lambda: str(os.getpid())] * 3
+    assert len(set(in_children(works, 30))) == 1
+    assert len(set(in_children(works, 30, is_fit=lambda answer: False))) == 3
+
+
+def test_a_crash_after_the_last_answer_is_none() -> None:
+    def work() -> str:
+        threading.Timer(0.1, os.abort).start()
+        return "done"
+
+    assert list(in_children([work], 30)) == ["done"]
 
 
 def test_a_childs_answer_may_be_long_and_its_chatter_is_put_away(capfd: pytest.CaptureFixture[str]) -> None:
     def work() -> str:
         os.write(1, b"compiling")
-        return "x" * 300_000
+        return "x\n" * 150_000
 
-    assert in_child(work, 30) == "x" * 300_000
+    assert list(in_children([work], 30)) == ["x\n" * 150_000]
     assert capfd.readouterr().out == ""
