@@ -14,12 +14,14 @@ from sft_cli.kernels.prewarm.request import Request
 from sft_cli.launch.environment import usable_cores
 from sft_cli.plan.kernel_shapes import KernelShapes, shapes_of, slots_of
 from sft_cli.plan.plan import Plan
+from sft_cli.train.exactness import SLOTS as GATE_SLOTS
 
 _CONTEXT_GIB = 1.0
 """Of a process that has done nothing yet: CUDA's context and libraries."""
 _BYTES_PER_VALUE = 24
 """Of a delta rule's forward and backward, for each token and channel of its values: 20 GB for 131,072 slots at 27B."""
 _SECONDS_BETWEEN_LINES = 10.0
+_PADDED_LENGTHS = 8
 
 
 def prewarm_kernels(plan: Plan, device: torch.device, say: Callable[[str], None]) -> None:
@@ -33,6 +35,7 @@ def prewarm_kernels(plan: Plan, device: torch.device, say: Callable[[str], None]
         request = Request(
             shapes=shapes,
             backends={slot: kernels[slot] for slot in slots_of(shape, plan.model.config)},
+            other_lengths=_other_lengths(plan),
             gpu=f"{torch.cuda.get_device_name(device)}, {capability}",
         )
         progress = _Progress(say)
@@ -43,6 +46,16 @@ def prewarm_kernels(plan: Plan, device: torch.device, say: Callable[[str], None]
             say(f"compiled the kernels of {progress.names} functions in {seconds:.0f} s, once for this machine")
     # On the host: it waits for as long as compiling takes, and no GPU is needed for it.
     dist.all_reduce(torch.zeros(1))
+
+
+def _other_lengths(plan: Plan) -> tuple[int, ...]:
+    """The exactness gate's, and of padded rows some up to `batching.tokens`.
+
+    flash-linear-attention's norms are tuned anew for every 65,536 heads of a micro-batch.
+    """
+    tokens = plan.recipe.batching.tokens
+    padded = [tokens * part // _PADDED_LENGTHS for part in range(1, _PADDED_LENGTHS)]
+    return (GATE_SLOTS, *(padded if plan.recipe.batching.mode == "padding" and tokens > 1024 else ()))
 
 
 def _processes(shapes: KernelShapes, device: torch.device) -> int:

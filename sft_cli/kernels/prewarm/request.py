@@ -35,6 +35,8 @@ class Request(BaseModel):
     shapes: KernelShapes
     backends: dict[str, str]
     """Slot to the backend that the plan chose, of the slots that the model has."""
+    other_lengths: tuple[int, ...] = ()
+    """Slots of other micro-batches than one of `shapes.tokens`: kernels are tuned anew for some of them."""
     gpu: str
     """Name and compute capability: what is compiled for one GPU is of no use to another."""
 

@@ -20,8 +20,7 @@ import torch
 from sft_cli.kernels.check.cases import Draw, timed
 from sft_cli.kernels.check.slots import SLOTS
 from sft_cli.kernels.load import LOAD
-from sft_cli.kernels.prewarm.request import COMPILERS, Task
-from sft_cli.plan.kernel_shapes import KernelShapes
+from sft_cli.kernels.prewarm.request import COMPILERS, Request, Task
 
 PACKED_SLOTS = ("linear_attention", "conv")
 SEGMENT_COUNTS = tuple(2**power for power in range(9))
@@ -46,17 +45,18 @@ def compile_share(task: Task, device: torch.device, began: Callable[[str], None]
     for slot in task.slots:
         if not COMPILERS[backends[slot]].is_shared:
             began(f"{backends[slot]} {slot}")
-        _run_slot(slot, backends[slot], task.request.shapes, device)
+        _run_slot(slot, backends[slot], task.request, device)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
             torch.cuda.empty_cache()  # the other processes are on the same GPU
 
 
-def _run_slot(slot: str, name: str, shapes: KernelShapes, device: torch.device) -> None:
-    kernel = LOAD[slot][name]()
+def _run_slot(slot: str, name: str, request: Request, device: torch.device) -> None:
+    kernel, shapes = LOAD[slot][name](), request.shapes
     # Some kernels are compiled for several tile widths, and take one by the number of segments.
     counts = [count for count in SEGMENT_COUNTS if count <= shapes.tokens] if slot in PACKED_SLOTS else [1]
-    for case in SLOTS[slot].cases(shapes, Draw(shapes, device), [timed(shapes.tokens, count) for count in counts]):
+    sizes = [timed(shapes.tokens, count) for count in counts] + [timed(length) for length in request.other_lengths]
+    for case in SLOTS[slot].cases(shapes, Draw(shapes, device), sizes):
         out = case.call(kernel, **case.inputs)
         torch.autograd.grad(out, list(case.inputs.values()), torch.ones_like(out))
 

@@ -12,6 +12,7 @@ import torch
 
 from sft_cli.kernels.load import LOAD
 from sft_cli.kernels.prewarm import share
+from sft_cli.kernels.prewarm.request import Request
 from sft_cli.kernels.prewarm.share import share_kernels
 from sft_cli.plan.kernel_shapes import DeltaNetShapes, KernelShapes
 
@@ -85,10 +86,15 @@ def test_packs_of_few_and_of_many_segments_are_tried(tokens: int, monkeypatch: p
     tried = []
 
     def delta_rule(*arguments: Any) -> Any:
-        tried.append(len(arguments[-1].bounds) - 1)
-        assert arguments[2].shape[1] == tokens
+        tried.append((arguments[2].shape[1], len(arguments[-1].bounds) - 1))
         return arguments[2] * sum(part.sum() for part in arguments[:-1])
 
     monkeypatch.setitem(LOAD["linear_attention"], "fla", lambda: delta_rule)
-    share._run_slot("linear_attention", "fla", SHAPES.model_copy(update={"tokens": tokens}), torch.device("cpu"))
-    assert tried == [count for count in (1, 2, 4, 8, 16, 32, 64, 128, 256) if count <= tokens]
+    asked = Request(
+        shapes=SHAPES.model_copy(update={"tokens": tokens}),
+        backends={"linear_attention": "fla"},
+        other_lengths=(60,),
+        gpu="NVIDIA H200, 9.0",
+    )
+    share._run_slot("linear_attention", "fla", asked, torch.device("cpu"))
+    assert tried == [(tokens, count) for count in (1, 2, 4, 8, 16, 32, 64, 128, 256) if count <= tokens] + [(60, 8)]
