@@ -1,4 +1,4 @@
-"""Writes the pages that follow from the code: recipe.md, cli.md and errors.md.
+"""Writes the pages that follow from the code: recipe.md, cli.md, errors.md and backends.md.
 
 `python docs/generate.py` writes them, `--check` fails where one is out of date.
 """
@@ -14,6 +14,7 @@ from typer.models import ArgumentInfo, OptionInfo
 
 from sft_cli.cli.app import app
 from sft_cli.errors import BY_EXIT_CODE
+from sft_cli.plan.backends import BACKENDS, Backend
 from sft_cli.recipe.keys import Key, keys, sections
 from sft_cli.recipe.unbuilt import KERNELS, KEYS
 from sft_cli.recipe.validate import shown_default
@@ -53,7 +54,12 @@ working directory, else the built-in tiny recipe. Every command also takes `-h`.
 
 def pages() -> dict[str, str]:
     """File name -> its text."""
-    return {"recipe.md": recipe_page(), "cli.md": cli_page(), "errors.md": errors_page()}
+    return {
+        "recipe.md": recipe_page(),
+        "cli.md": cli_page(),
+        "errors.md": errors_page(),
+        "backends.md": backends_page(),
+    }
 
 
 def recipe_page() -> str:
@@ -74,6 +80,16 @@ def _recipe_row(key: Key) -> str:
     missing = _not_built(key)
     description = f"{key.field.description}. *Not yet: {missing}.*" if missing else key.field.description
     return f"| `{key.path[-1]}` | {key.wanted} | {default} | {description} |"
+
+
+BACKENDS_HEAD = """# Kernel backends
+
+Fastest first. `auto` takes the first that nothing hinders on this machine, and the plan says what kept the others away;
+one that a recipe names and that can't run ends the command with 4 and its install line. The extra `gpu` of sftune
+brings flash-linear-attention, TileLang, flash-qla and Liger-Kernel.
+
+| slot | backend | | made for | installed by | taken by `auto` |
+|---|---|---|---|---|---|"""
 
 
 def _not_built(key: Key) -> str:
@@ -109,6 +125,22 @@ def _parameter_row(hint: Any) -> str:
     # Inside Annotated, Typer keeps the first name where a default would stand.
     name = next(name for name in (info.default, *(info.param_decls or ())) if isinstance(name, str))
     return f"| `{name}{metavar}` | {info.help} |"
+
+
+def backends_page() -> str:
+    """Every backend of every kernel slot."""
+    rows = [
+        _backend_row(slot if at == 0 else "", backend)
+        for slot, backends in BACKENDS.items()
+        for at, backend in enumerate(backends)
+    ]
+    return "\n".join([NOTE, BACKENDS_HEAD, *rows, ""])
+
+
+def _backend_row(slot: str, backend: Backend) -> str:
+    install = "" if backend.package is None else f"`{backend.package.install}`"
+    automatic = "" if backend.is_automatic else "no"
+    return f"| {slot} | `{backend.name}` | {backend.because} | {backend.made_for} | {install} | {automatic} |"
 
 
 def errors_page() -> str:

@@ -38,7 +38,7 @@ FLASH_QLA = Package(
 LIGER = Package("liger-kernel", "liger-kernel", "liger_kernel", "pip install 'liger-kernel>=0.8.5'", (0, 8, 5))
 CAUSAL_CONV1D = Package(
     "causal-conv1d", "causal-conv1d", "causal_conv1d",
-    "pip install --no-build-isolation 'causal-conv1d>=1.7' (compiles for minutes)", (1, 7), is_extra=False,
+    "pip install --no-build-isolation 'causal-conv1d>=1.7'", (1, 7), is_extra=False,
 )  # fmt: skip
 FLASH_ATTN = Package(
     "flash-attn", "flash-attn", "flash_attn", "pip install --no-build-isolation 'flash-attn>=2.8,<3'", (2, 8),
@@ -95,8 +95,8 @@ BACKENDS: dict[str, tuple[Backend, ...]] = {
     ),
     "conv": (
         Backend(
-            "causal_conv1d", "the CUDA convolution with SiLU of causal-conv1d, told the segment of each token",
-            CAUSAL_CONV1D, head_dims="channels in multiples of 8", is_automatic=False,
+            "causal_conv1d", "causal-conv1d's convolution with SiLU, told each token's segment",
+            CAUSAL_CONV1D, head_dims="channels in multiples of 8",
         ),
         Backend(
             "fla", "flash-linear-attention's convolution with SiLU in one kernel, which keeps packed samples apart",
