@@ -18,7 +18,7 @@ def load_conv() -> Callable[..., Tensor]:
     Raises:
         KernelError: the package can't be imported.
     """
-    with importing(CAUSAL_CONV1D, slot="conv", instead="`conv: auto`"):
+    with importing(CAUSAL_CONV1D, slot="conv", instead="`conv: fla`"):
         from causal_conv1d import causal_conv1d_fn
 
     @wraps(causal_conv1d_fn)

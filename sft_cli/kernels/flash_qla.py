@@ -21,7 +21,7 @@ def load_delta_rule() -> Callable[..., Tensor]:
     Raises:
         KernelError: the package can't be imported, TileLang with it.
     """
-    with importing(FLASH_QLA, slot="linear_attention", instead="`linear_attention: auto`"):
+    with importing(FLASH_QLA, slot="linear_attention", instead="`linear_attention: fla`"):
         from flash_qla import chunk_gated_delta_rule
         from flash_qla.utils.index import prepare_varlen_metadata
 

@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from sft_cli.plan.backends import PACKAGES
 from sft_cli.plan.gpus import find_gpu
+from sft_cli.plan.nvcc import has_nvcc
 from sft_cli.plan.nvml import Device, list_devices
 
 
@@ -25,6 +26,8 @@ class Hardware:
     """Of the smallest visible GPU; None without one, and for a named one."""
     packages: Mapping[str, str] = field(default_factory=dict)
     """Versions of the kernel packages that are installed here, by distribution; looked for where there is a GPU."""
+    has_nvcc: bool = True
+    """Whether CUDA's compiler is at hand, without which TileLang does not work; looked for where there is a GPU."""
 
 
 KERNEL_PACKAGES = ("triton", "tilelang", *(package.distribution for package in PACKAGES))
@@ -52,6 +55,7 @@ def find_hardware(gpu: str | None = None) -> Hardware:
         smallest.memory_gib,
         compute_capability=smallest.compute_capability,
         packages=dict(_installed()),
+        has_nvcc=has_nvcc(),
     )
 
 

@@ -8,6 +8,7 @@ from sft_cli.plan.architecture import Architecture
 from sft_cli.plan.backends import HOPPER, Backend, Package
 from sft_cli.plan.hardware import Hardware
 from sft_cli.plan.model_types import GENERIC
+from sft_cli.plan.nvcc import INSTALL
 from sft_cli.recipe.schema import Recipe
 
 MOST_ELEMENTS = 2**31
@@ -68,16 +69,18 @@ def known_fault(slot: str, backend: str, hardware: Hardware) -> Hindrance | None
     if (slot, backend) != ("linear_attention", "fla") or not _is_refused_backward(hardware):
         return None
     triton = hardware.packages["triton"]
-    return Hindrance(
-        f"flash-linear-attention's backward is wrong on Hopper with Triton {triton} (issue 640), so it refuses",
-        "pip install tilelang, whose kernel takes its place; or a Triton from 3.7.1 on.",
-    )
+    what = f"flash-linear-attention's backward is wrong on Hopper with Triton {triton} (issue 640), so it refuses"
+    if "tilelang" in hardware.packages:
+        return Hindrance(f"{what}; TileLang is installed, and finds no nvcc", f"{INSTALL}; or a Triton from 3.7.1 on.")
+    return Hindrance(what, "pip install tilelang, whose kernel takes its place; or a Triton from 3.7.1 on.")
 
 
 def _is_refused_backward(hardware: Hardware) -> bool:
     """Triton from 3.4.0 up to but not 3.7.1 on Hopper, with no TileLang to take over."""
     triton = hardware.packages.get("triton")
-    if hardware.named or triton is None or hardware.compute_capability != HOPPER or "tilelang" in hardware.packages:
+    if hardware.named or triton is None or hardware.compute_capability != HOPPER:
+        return False
+    if "tilelang" in hardware.packages and hardware.has_nvcc:
         return False
     return (3, 4, 0) <= _release(triton) < (3, 7, 1)
 
@@ -91,7 +94,11 @@ def _missing(hardware: Hardware, package: Package) -> Hindrance | None:
         oldest = ".".join(map(str, package.oldest))
         return Hindrance(f"no {package.name} from {oldest} on is installed", f"{package.install}.")
     absent = [need for need in package.needs if need not in hardware.packages]
-    return Hindrance(f"{' and '.join(absent)} is not installed", f"{package.install}.") if absent else None
+    if absent:
+        return Hindrance(f"{' and '.join(absent)} is not installed", f"{package.install}.")
+    if "tilelang" in package.needs and not hardware.has_nvcc:
+        return Hindrance("TileLang finds no nvcc to compile with", f"{INSTALL}.")
+    return None
 
 
 def _limit(case: Case, slot: str, backend: str) -> str | None:

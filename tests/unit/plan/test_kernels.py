@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,19 @@ def test_a_named_kernel_that_is_missing_ends_with_its_install_line(
         make_plan(hardware=H200, model=HYBRID, kernels={slot: name})
     assert caught.value.exit_code == 4
     assert str(caught.value.fix).startswith(install)
+
+
+def test_tilelang_without_a_compiler_is_as_good_as_none(make_plan: MakePlan) -> None:
+    without_nvcc = replace(EXTRA, has_nvcc=False)
+    with pytest.raises(KernelError, match="TileLang finds no nvcc to compile with") as caught:
+        make_plan(hardware=without_nvcc, model=HYBRID, kernels={"linear_attention": "flash_qla"})
+    assert "tilelang[nvcc]" in str(caught.value.fix)
+    with pytest.raises(KernelError, match=r"Triton 3\.6\.0 .*TileLang is installed, and finds no nvcc"):
+        make_plan(hardware=without_nvcc, model=HYBRID)
+    newer = replace(without_nvcc, packages={**EXTRA.packages, "triton": "3.7.1"})
+    plan = make_plan(hardware=newer, model=HYBRID)
+    assert plan.recipe.kernels.linear_attention == "fla"
+    assert "flash_qla won't do: TileLang finds no nvcc" in chosen(plan)["linear_attention"].because
 
 
 def test_more_slots_than_32_bit_offsets_reach_are_refused(make_plan: MakePlan) -> None:
