@@ -16,7 +16,7 @@ from sft_cli.cli.app import app
 from sft_cli.errors import BY_EXIT_CODE
 from sft_cli.plan.backends import BACKENDS, Backend
 from sft_cli.recipe.keys import Key, keys, sections
-from sft_cli.recipe.unbuilt import KERNELS, KEYS
+from sft_cli.recipe.unbuilt import KEYS
 from sft_cli.recipe.validate import shown_default
 
 DOCS = Path(__file__).parent
@@ -94,7 +94,7 @@ brings flash-linear-attention, TileLang, flash-qla and Liger-Kernel.
 
 def _not_built(key: Key) -> str:
     """Which of a key's values this version refuses; empty where it takes all."""
-    entry = next((entry for entry in (*KEYS, *KERNELS) if entry.key.replace(".*", "") == key.dotted), None)
+    entry = next((entry for entry in KEYS if entry.key.replace(".*", "") == key.dotted), None)
     if entry is None:
         return ""
     words = [word for word in key.words if not entry.is_built(word) and key.path != ("telemetry", "trackers")]

@@ -69,6 +69,7 @@ def _band(length: int, window: int | None, device: torch.device) -> Tensor | Non
 ATTENTION = {
     "varlen": flash_attention.load_varlen,
     "flash_attention_2": flash_attention.load_flash_attention_2,
+    "flash_attention_4": flash_attention.load_flash_attention_4,
     "flex": flex.load_flex,
     "sdpa": lambda: sdpa,
 }

@@ -1,4 +1,4 @@
-"""FlashAttention over the segments of a pack: torch's own, and that of the package flash-attn (written against 2.8)."""
+"""FlashAttention over the segments of a pack: torch's own, and the packages flash-attn (2.8) and flash-attn-4 (4.0)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sft_cli.errors import KernelError
 from sft_cli.kernels.importing import importing
-from sft_cli.plan.backends import FLASH_ATTN
+from sft_cli.plan.backends import FLASH_ATTN, FLASH_ATTN_4
 
 Attention = Callable[..., tuple[Tensor, None]]
 
@@ -86,6 +86,45 @@ def load_flash_attention_2() -> Attention:
         return out.unflatten(0, (query.shape[0], query.shape[2])), None
 
     return flash_attention_2
+
+
+def load_flash_attention_4() -> Attention:
+    """FlashAttention 4 of the package flash-attn-4 (CuTe DSL), with the arguments of `attention.sdpa`; no dropout.
+
+    Raises:
+        KernelError: the package can't be imported.
+    """
+    with importing(FLASH_ATTN_4, slot="attention", instead="`attention: auto`"):
+        from flash_attn.cute import flash_attn_varlen_func
+
+    @functools.wraps(flash_attn_varlen_func)
+    def flash_attention_4(
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        *,
+        scaling: float | None = None,
+        dropout: float = 0.0,
+        cu_seq_lens_q: Tensor | None = None,
+        max_length_q: int | None = None,
+        sliding_window: int | None = None,
+        **unused: object,
+    ) -> tuple[Tensor, None]:
+        """As `attention.sdpa`, all segments in one call; bfloat16 or float16 on a GPU."""
+        assert attention_mask is None, "a mask switches packing off: the batch must carry none"
+        assert not dropout, "FlashAttention 4 drops no weights"
+        bounds, longest = _segments(query, cu_seq_lens_q, max_length_q)
+        out = flash_attn_varlen_func(
+            *_flat(query, key, value),
+            cu_seqlens_q=bounds, cu_seqlens_k=bounds, max_seqlen_q=longest, max_seqlen_k=longest,
+            softmax_scale=scaling, causal=True,
+            window_size=(None if sliding_window is None else sliding_window - 1, 0),
+        )[0]  # fmt: skip
+        return out.unflatten(0, (query.shape[0], query.shape[2])), None
+
+    return flash_attention_4
 
 
 def _segments(query: Tensor, cu_seq_lens: Tensor | None, longest: int | None) -> tuple[Tensor, int]:

@@ -20,7 +20,7 @@ class Package:
     distribution: str
     """What pip calls it, for its version."""
     module: str
-    """The top-level module whose absence means that it is not installed."""
+    """The module whose absence means that it is not installed."""
     install: str
     oldest: tuple[int, ...]
     """The version whose functions the kernels room calls."""
@@ -44,7 +44,10 @@ FLASH_ATTN = Package(
     "flash-attn", "flash-attn", "flash_attn", "pip install --no-build-isolation 'flash-attn>=2.8,<3'", (2, 8),
     is_extra=False,
 )  # fmt: skip
-PACKAGES = (FLA, FLASH_QLA, LIGER, CAUSAL_CONV1D, FLASH_ATTN)
+FLASH_ATTN_4 = Package(
+    "flash-attn-4", "flash-attn-4", "flash_attn.cute", "pip install --pre 'flash-attn-4[cu13]'", (4, 0), is_extra=False
+)
+PACKAGES = (FLA, FLASH_QLA, LIGER, CAUSAL_CONV1D, FLASH_ATTN, FLASH_ATTN_4)
 
 TF32 = "Triton rounds float32 matrix products to TF32"
 
@@ -112,6 +115,11 @@ BACKENDS: dict[str, tuple[Backend, ...]] = {
         Backend(
             "flash_attention_2", "all packed samples in one call of FlashAttention 2", FLASH_ATTN,
             dtypes=HALVES, compute_capability=AMPERE, head_dims="heads up to 256, in multiples of 8",
+            is_automatic=False,
+        ),
+        Backend(
+            "flash_attention_4", "all packed samples in one call of FlashAttention 4", FLASH_ATTN_4,
+            dtypes=HALVES, compute_capability=HOPPER, head_dims="heads up to 256, in multiples of 8",
             is_automatic=False,
         ),
         Backend("flex", "torch's FlexAttention with a block mask, compiled", is_automatic=False),

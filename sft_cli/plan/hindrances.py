@@ -104,12 +104,12 @@ def _missing(hardware: Hardware, package: Package) -> Hindrance | None:
 def _limit(case: Case, slot: str, backend: str) -> str | None:
     """What of the model is beyond a backend."""
     shape = case.shape
-    if backend in ("varlen", "flash_attention_2"):
+    if backend in ("varlen", "flash_attention_2", "flash_attention_4"):
         if shape.head_dim > FLASH_LONGEST_HEAD:
             return f"heads of {shape.head_dim}, and it goes up to {FLASH_LONGEST_HEAD}"
         if shape.head_dim % FLASH_HEAD_STEP:
             return f"heads of {shape.head_dim}, and it needs a multiple of {FLASH_HEAD_STEP}"
-    if backend in ("varlen", "flex") and case.attention_dropout:
+    if backend in ("varlen", "flash_attention_4", "flex") and case.attention_dropout:
         return f"the model drops {case.attention_dropout:.0%} of its attention weights, and it drops none"
     if slot in ("norm", "mlp") and backend == "liger" and shape.family == GENERIC:
         return "a model without a family of its own keeps its own modules"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sft_cli.errors import KernelError, RecipeError
+from sft_cli.errors import RecipeError
 from sft_cli.recipe.places import Places
 from sft_cli.recipe.problems import Problem, raise_for
 from sft_cli.recipe.schema import Recipe
@@ -32,9 +32,6 @@ def _only(*values: Any) -> Callable[[Any], bool]:
     return lambda value: any(type(value) is type(built) and value == built for built in values)
 
 
-KERNELS: tuple[Unbuilt, ...] = (
-    Unbuilt("kernels.attention", lambda name: name != "flash_attention_4", "Write `auto`."),
-)
 KEYS: tuple[Unbuilt, ...] = (
     Unbuilt("model.master_dtype", _only("float32"), "Write `float32`."),
     Unbuilt("data.train.*.format", _only("auto", "messages", "sharegpt"), "Convert the rows to `messages`."),
@@ -71,11 +68,8 @@ def check(recipe: Recipe, places: Places) -> None:
 
     Raises:
         RecipeError: a key or value that is not built yet.
-        KernelError: a kernel that is not built yet.
     """
-    values = recipe.model_dump()
-    raise_for(_asked_for(KEYS, values), places, RecipeError)
-    raise_for(_asked_for(KERNELS, values), places, KernelError)
+    raise_for(_asked_for(KEYS, recipe.model_dump()), places, RecipeError)
 
 
 def _asked_for(table: tuple[Unbuilt, ...], values: dict[str, Any]) -> list[Problem]:

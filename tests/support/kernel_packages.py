@@ -80,6 +80,20 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, ma
     return sdpa(None, *rows, None, scaling=softmax_scale, cu_seq_lens_q=cu_seqlens_q, sliding_window=window)[0][0]
 """
 }
+FLASH_ATTN_4 = {
+    "flash_attn/cute/__init__.py": """
+import torch
+from sft_cli.kernels.attention import sdpa
+
+def flash_attn_varlen_func(q, k, v, qv=None, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None,
+                           max_seqlen_k=None, softmax_scale=None, causal=False, window_size=(None, None)):
+    assert causal and window_size[1] == 0 and max_seqlen_q == int(cu_seqlens_q.diff().max())
+    rows = (x.transpose(0, 1)[None] for x in (q, k, v))
+    window = None if window_size[0] is None else window_size[0] + 1
+    out = sdpa(None, *rows, None, scaling=softmax_scale, cu_seq_lens_q=cu_seqlens_q, sliding_window=window)[0][0]
+    return out, None
+"""
+}
 LIGER = {
     "liger_kernel/__init__.py": "",
     "liger_kernel/ops.py": """

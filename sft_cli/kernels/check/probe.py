@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -43,11 +44,8 @@ def row_of(slot: str, backend: Backend, **found: Any) -> Row:
 
 def probe(slot: str, backend: Backend, request: Request) -> Row:
     """Calls a backend on every case of its slot."""
-    if backend.package is not None:
-        found = importlib.util.find_spec(backend.package.module)
-        # A folder that happens to have the name is no package: it has no file of its own.
-        if found is None or found.origin is None:
-            return row_of(slot, backend, status="missing")
+    if backend.package is not None and not _is_there(backend.package.module):
+        return row_of(slot, backend, status="missing")
     # Here alone every exception counts: whatever a package throws is what the user has to read.
     try:
         kernel = LOAD[slot][backend.name]()
@@ -63,6 +61,21 @@ def probe(slot: str, backend: Backend, request: Request) -> Row:
     except _Found as found:
         return row_of(slot, backend, status=found.status, detail=str(found), **measured)
     return row_of(slot, backend, status="ok", **measured, **_times(slot, kernel, request, device))
+
+
+def _is_there(module: str) -> bool:
+    """Whether a module can be found, without running any of its package's code.
+
+    A folder that happens to have the name is none: it has no file of its own.
+    """
+    top, *inner = module.split(".")
+    found = importlib.util.find_spec(top)
+    if found is None:
+        return False
+    if not inner:
+        return found.origin is not None
+    folders = found.submodule_search_locations or ()
+    return any(Path(folder).joinpath(*inner, "__init__.py").is_file() for folder in folders)
 
 
 def _compare(

@@ -110,13 +110,6 @@ def test_a_selected_backend_that_is_wrong_ends_with_4(
     assert "Write `torch`." in ended.err
 
 
-@pytest.mark.usefixtures("found")
-def test_a_backend_without_an_adapter_is_not_built_yet(sftune: Callable[..., Ended]) -> None:
-    ended = sftune("check-kernels", "--set", "kernels.attention=flash_attention_4")
-    assert ended.code == 4
-    assert "`attention: flash_attention_4` is not built yet" in ended.err
-
-
 def test_a_known_fault_is_named_with_its_remedy(
     sftune: Callable[..., Ended], found: dict[tuple[str, str], Row], monkeypatch: pytest.MonkeyPatch
 ) -> None:

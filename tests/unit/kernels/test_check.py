@@ -89,6 +89,7 @@ def test_a_package_that_is_not_there_and_a_folder_of_its_name(check: Check) -> N
     [
         ("linear_attention", "flash_qla", kernel_packages.FLASH_QLA),
         ("attention", "flash_attention_2", kernel_packages.FLASH_ATTN),
+        ("attention", "flash_attention_4", kernel_packages.FLASH_ATTN_4),
         ("norm", "liger", kernel_packages.LIGER),
         ("mlp", "liger", kernel_packages.LIGER),
         ("loss", "liger", kernel_packages.LIGER),

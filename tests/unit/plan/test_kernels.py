@@ -102,6 +102,7 @@ def test_a_model_without_swiglu_keeps_its_mlp(make_plan: MakePlan, tmp_path: Pat
         ("linear_attention", "flash_qla", "pip install 'flash-qla>=0.1.3' 'tilelang>=0.1.15'"),
         ("conv", "causal_conv1d", "pip install --no-build-isolation 'causal-conv1d>=1.7'"),
         ("attention", "flash_attention_2", "pip install --no-build-isolation 'flash-attn>=2.8,<3'"),
+        ("attention", "flash_attention_4", "pip install --pre 'flash-attn-4[cu13]'"),
         ("norm", "liger", "pip install 'liger-kernel>=0.8.5'"),
         ("mlp", "liger", "pip install 'liger-kernel>=0.8.5'"),
         ("loss", "liger", "pip install 'liger-kernel>=0.8.5'"),

@@ -6,27 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from sft_cli.errors import KernelError, SftError
+from sft_cli.errors import SftError
 from sft_cli.recipe.keys import keys
 from sft_cli.recipe.load import Loaded
-from sft_cli.recipe.unbuilt import KERNELS, KEYS
+from sft_cli.recipe.unbuilt import KEYS
 
 BASE = "model: {path: org/model}\ndata: {train: org/data}\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "key"),
-    [
-        ("kernels: {attention: flash_attention_4}", "kernels.attention"),
-    ],
-)
-def test_kernels_end_with_4(refused: Callable[..., SftError], text: str, key: str) -> None:
-    error = refused(BASE + text)
-    assert isinstance(error, KernelError)
-    assert error.exit_code == 4
-    assert error.where == f"r.yaml:3: {key}"
-    assert "not built yet in this version" in error.what
-    assert "`auto`" in (error.fix or "")
 
 
 @pytest.mark.parametrize(
@@ -102,6 +87,6 @@ def test_all_that_is_missing_is_told_at_once(refused: Callable[..., SftError]) -
 
 
 def test_every_line_of_the_table_is_a_key_whose_default_is_built() -> None:
-    for entry in (*KEYS, *KERNELS):
+    for entry in KEYS:
         key = keys()[tuple(part for part in entry.key.split(".") if part != "*")]
         assert entry.is_built(key.field.get_default()), entry.key
