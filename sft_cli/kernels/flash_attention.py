@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,37 +21,19 @@ def load_varlen() -> Attention:
     """torch's own FlashAttention over segments, with the arguments of `attention.sdpa`."""
     from torch.nn.attention.varlen import varlen_attn
 
-    @functools.wraps(varlen_attn)
-    def varlen(
-        module: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attention_mask: Tensor | None,
-        *,
-        scaling: float | None = None,
-        dropout: float = 0.0,
-        cu_seq_lens_q: Tensor | None = None,
-        max_length_q: int | None = None,
-        sliding_window: int | None = None,
-        **unused: object,
-    ) -> tuple[Tensor, None]:
-        """As `attention.sdpa`, all segments in one call; bfloat16 or float16 on a GPU."""
-        assert attention_mask is None, "a mask switches packing off: the batch must carry none"
-        if dropout:
+    def call(rows: Iterator[Tensor], options: _Options) -> Tensor:
+        if options.dropout:
             raise KernelError(
-                f"the model drops {dropout:.0%} of its attention weights, and torch's varlen attention can't",
+                f"the model drops {options.dropout:.0%} of its attention weights, and torch's varlen attention can't",
                 where="kernels.attention",
                 fix="Write `attention: sdpa`.",
             )
-        bounds, longest = _segments(query, cu_seq_lens_q, max_length_q)
-        out = varlen_attn(
-            *_flat(query, key, value), bounds, bounds, longest, longest,
-            scale=scaling, window_size=_window(sliding_window), **_grouped(varlen_attn),
+        return varlen_attn(
+            *rows, options.bounds, options.bounds, options.longest, options.longest,
+            scale=options.scaling, window_size=_window(options.window), **_grouped(varlen_attn),
         )  # fmt: skip
-        return out.unflatten(0, (query.shape[0], query.shape[2])), None
 
-    return varlen
+    return _over_segments(varlen_attn, call)
 
 
 def load_flash_attention_2() -> Attention:
@@ -61,31 +45,14 @@ def load_flash_attention_2() -> Attention:
     with importing(FLASH_ATTN, slot="attention", instead="`attention: auto`"):
         from flash_attn import flash_attn_varlen_func
 
-    @functools.wraps(flash_attn_varlen_func)
-    def flash_attention_2(
-        module: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attention_mask: Tensor | None,
-        *,
-        scaling: float | None = None,
-        dropout: float = 0.0,
-        cu_seq_lens_q: Tensor | None = None,
-        max_length_q: int | None = None,
-        sliding_window: int | None = None,
-        **unused: object,
-    ) -> tuple[Tensor, None]:
-        """As `attention.sdpa`, all segments in one call; bfloat16 or float16 on a GPU."""
-        assert attention_mask is None, "a mask switches packing off: the batch must carry none"
-        bounds, longest = _segments(query, cu_seq_lens_q, max_length_q)
-        out = flash_attn_varlen_func(
-            *_flat(query, key, value), bounds, bounds, longest, longest,
-            dropout_p=dropout, softmax_scale=scaling, causal=True, window_size=_window(sliding_window),
+    def call(rows: Iterator[Tensor], options: _Options) -> Tensor:
+        out: Tensor = flash_attn_varlen_func(
+            *rows, options.bounds, options.bounds, options.longest, options.longest,
+            dropout_p=options.dropout, softmax_scale=options.scaling, causal=True, window_size=_window(options.window),
         )  # fmt: skip
-        return out.unflatten(0, (query.shape[0], query.shape[2])), None
+        return out
 
-    return flash_attention_2
+    return _over_segments(flash_attn_varlen_func, call)
 
 
 def load_flash_attention_4() -> Attention:
@@ -97,8 +64,44 @@ def load_flash_attention_4() -> Attention:
     with importing(FLASH_ATTN_4, slot="attention", instead="`attention: auto`"):
         from flash_attn.cute import flash_attn_varlen_func
 
-    @functools.wraps(flash_attn_varlen_func)
-    def flash_attention_4(
+    def call(rows: Iterator[Tensor], options: _Options) -> Tensor:
+        assert not options.dropout, "FlashAttention 4 drops no weights"
+        out: Tensor = flash_attn_varlen_func(
+            *rows,
+            cu_seqlens_q=options.bounds, cu_seqlens_k=options.bounds,
+            max_seqlen_q=options.longest, max_seqlen_k=options.longest,
+            softmax_scale=options.scaling, causal=True,
+            window_size=(None if options.window is None else options.window - 1, 0),
+        )[0]  # fmt: skip
+        return out
+
+    return _over_segments(flash_attn_varlen_func, call)
+
+
+@dataclass(frozen=True, eq=False)
+class _Options:
+    """What every FlashAttention over segments wants to know, beside query, key and value."""
+
+    bounds: Tensor
+    """int32 (segments + 1,) from 0 to the number of tokens."""
+    longest: int
+    """Tokens of the longest segment."""
+    scaling: float | None
+    window: int | None
+    """Tokens that a token sees, itself included; None: all before it."""
+    dropout: float
+
+
+def _over_segments(kernel: Callable[..., Any], call: Callable[[Iterator[Tensor], _Options], Tensor]) -> Attention:
+    """The arguments of `attention.sdpa` around a kernel that takes all segments in one call.
+
+    Args:
+        kernel: of the package, for kernels.json.
+        call: it, from query, key and value as (tokens, heads, head dim) in one 16-bit dtype to the same.
+    """
+
+    @functools.wraps(kernel)
+    def attention(
         module: nn.Module,
         query: Tensor,
         key: Tensor,
@@ -112,19 +115,12 @@ def load_flash_attention_4() -> Attention:
         sliding_window: int | None = None,
         **unused: object,
     ) -> tuple[Tensor, None]:
-        """As `attention.sdpa`, all segments in one call; bfloat16 or float16 on a GPU."""
         assert attention_mask is None, "a mask switches packing off: the batch must carry none"
-        assert not dropout, "FlashAttention 4 drops no weights"
         bounds, longest = _segments(query, cu_seq_lens_q, max_length_q)
-        out = flash_attn_varlen_func(
-            *_flat(query, key, value),
-            cu_seqlens_q=bounds, cu_seqlens_k=bounds, max_seqlen_q=longest, max_seqlen_k=longest,
-            softmax_scale=scaling, causal=True,
-            window_size=(None if sliding_window is None else sliding_window - 1, 0),
-        )[0]  # fmt: skip
+        out = call(_flat(query, key, value), _Options(bounds, longest, scaling, sliding_window, dropout))
         return out.unflatten(0, (query.shape[0], query.shape[2])), None
 
-    return flash_attention_4
+    return attention
 
 
 def _segments(query: Tensor, cu_seq_lens: Tensor | None, longest: int | None) -> tuple[Tensor, int]:
