@@ -24,8 +24,14 @@ _SECONDS_BETWEEN_LINES = 10.0
 _PADDED_LENGTHS = 8
 
 
-def prewarm_kernels(plan: Plan, device: torch.device, say: Callable[[str], None]) -> None:
-    """Fills the folders of compiled kernels; every rank must take part. Nothing to do on a CPU, or the second time."""
+def prewarm_kernels(
+    plan: Plan, device: torch.device, say: Callable[[str], None], is_stopped: Callable[[], bool]
+) -> None:
+    """Fills the folders of compiled kernels; every rank must take part. Nothing to do on a CPU, or the second time.
+
+    Args:
+        is_stopped: whether a signal has asked this process to end, which then happens at its first step.
+    """
     if device.type == "cpu":
         return
     if int(os.environ["LOCAL_RANK"]) == 0:
@@ -40,7 +46,14 @@ def prewarm_kernels(plan: Plan, device: torch.device, say: Callable[[str], None]
         )
         progress = _Progress(say)
         index = device.index if device.index is not None else torch.cuda.current_device()
-        seconds = prewarm(request, device_index=index, cores=_processes(shapes, device), progress=progress, say=say)
+        seconds = prewarm(
+            request,
+            device_index=index,
+            cores=_processes(shapes, device),
+            progress=progress,
+            say=say,
+            is_stopped=is_stopped,
+        )
         progress.flush()
         if seconds:
             say(f"compiled the kernels of {progress.names} functions in {seconds:.0f} s, once for this machine")

@@ -69,7 +69,7 @@ def _train(plan: Plan, session: RankSession, mesh: DeviceMesh, device: torch.dev
 
     with ExitStack() as stack:
         view = stack.enter_context(open_view(session.terminal, loader.total_steps))
-        prewarm_kernels(plan, device, view.say)
+        prewarm_kernels(plan, device, view.say, lambda: bool(session.stop.requested))
         model = assemble_model(plan, mesh, device, source)
         optimizer = build_adamw(model.parameters(), recipe.optimizer)
         train_step = TrainStep(model, optimizer, learning_rate, recipe.train.max_grad_norm, device)

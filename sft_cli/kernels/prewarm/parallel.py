@@ -36,6 +36,7 @@ def prewarm(
     cores: int,
     progress: Callable[[str], None],
     say: Callable[[str], None],
+    is_stopped: Callable[[], bool] = lambda: False,
     limit_seconds: float = LIMIT_SECONDS,
     environment: Mapping[str, str] = os.environ,
     module: str = "sft_cli.kernels.prewarm",
@@ -50,6 +51,7 @@ def prewarm(
         cores: CPU cores that may be used.
         progress: called with `compiling NAME` when the first process begins a kernel.
         say: called with what went wrong, at most once.
+        is_stopped: whether somebody asked this process to end; asked often.
         environment: of this process, with the folders that kernels are kept in.
         module: what a process runs, as `python -m module`.
 
@@ -62,7 +64,7 @@ def prewarm(
     if shares < 2 or _is_done(request, environment):
         return 0.0
     tasks = [Task(request=request, share=share, shares=shares, device_index=device_index) for share in range(shares)]
-    trouble = _run(tasks, module, environment, progress, limit_seconds)
+    trouble = _run(tasks, module, environment, progress, is_stopped, limit_seconds)
     if trouble is not None:
         say(f"{trouble}; what is missing is compiled when it is needed")
     elif (stamp := _stamp(request, environment)) is not None:
@@ -78,6 +80,7 @@ def _run(
     module: str,
     environment: Mapping[str, str],
     progress: Callable[[str], None],
+    is_stopped: Callable[[], bool],
     limit_seconds: float,
 ) -> str | None:
     """What went wrong, if anything did. No process is left when it returns or raises."""
@@ -94,9 +97,10 @@ def _run(
                 except OSError as error:
                     return f"a process to compile kernels ahead could not be started: {error}"
                 stack.callback(children[-1].end)
-        done = _follow(children, reading, deadline, progress)
+        done = _follow(children, reading, lambda: is_stopped() or time.monotonic() > deadline, progress)
         if done is None:
-            return f"compiling kernels ahead took more than {limit_seconds:g} s and was stopped"
+            why = "was stopped" if is_stopped() else f"took more than {limit_seconds:g} s and was stopped"
+            return f"compiling kernels ahead {why}"
         # And not the exit codes: GPU packages are known to crash when their work is done.
         failed = [child for child in children if child.share not in done]
         if not failed:
@@ -105,9 +109,9 @@ def _run(
 
 
 def _follow(
-    children: Sequence[_Child], reading: int, deadline: float, progress: Callable[[str], None]
+    children: Sequence[_Child], reading: int, is_over: Callable[[], bool], progress: Callable[[str], None]
 ) -> set[int] | None:
-    """The shares that were done when all processes had ended; None at the deadline.
+    """The shares that were done when all processes had ended; None where it has to end before.
 
     Args:
         reading: the pipe that all of them write to: lines shorter than PIPE_BUF arrive whole.
@@ -131,7 +135,7 @@ def _follow(
                 progress(f"compiling {said['began']}")
         if not is_running and not part:
             return done
-        if time.monotonic() > deadline:
+        if is_over():
             return None
         if is_ready and not part:  # all have closed the pipe, and one is still about to end
             time.sleep(_POLL_SECONDS)

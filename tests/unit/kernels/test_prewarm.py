@@ -410,6 +410,16 @@ def test_the_limit_ends_everything(processes: Processes) -> None:
     assert all_end(processes.started())
 
 
+def test_a_stop_ends_everything(processes: Processes) -> None:
+    """A signal's handler has set a flag: nobody waits for minutes of compiling."""
+    begin = time.monotonic()
+    processes.prewarm("hangs", is_stopped=lambda: len(processes.started()) == 6)
+    assert time.monotonic() - begin < 20
+    assert processes.said == ["compiling kernels ahead was stopped; what is missing is compiled when it is needed"]
+    assert processes.stamps() == []
+    assert all_end(processes.started())
+
+
 def test_an_exception_ends_everything(processes: Processes) -> None:
     def stop(line: str) -> None:
         raise KeyboardInterrupt
