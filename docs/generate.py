@@ -78,7 +78,7 @@ def _recipe_row(key: Key) -> str:
 
 def _not_built(key: Key) -> str:
     """Which of a key's values this version refuses; empty where it takes all."""
-    entry = next((entry for entry in (*KEYS, *KERNELS) if entry.key.replace(".*", "") == key.dotted), None)
+    entry = next((entry for entry in (*KEYS, *KERNELS) if entry.key == key.dotted), None)
     if entry is None:
         return ""
     words = [word for word in key.words if not entry.is_built(word) and key.path != ("telemetry", "trackers")]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support import chat_templates as templates
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from sft_cli.data.chat import EncodedChat, check_text, encode, last_turn, supervised_tokens
+from sft_cli.data.chat import EncodedChat, check_text, encode, supervised_tokens
 from sft_cli.data.formats import Chat, to_chat
 from sft_cli.data.raw import BadRow
 from sft_cli.data.template import TEMPLATE_ERRORS, ChatRenderer, Rendering
@@ -115,9 +115,9 @@ def test_tokens_of_one_character_share_its_offsets() -> None:
     assert supervised_tokens(offsets, [(1, 2)]).tolist() == [0, 1, 1, 1, 0]
 
 
-def test_last_turn_without_markers_is_the_last_span() -> None:
-    assert last_turn(Rendering("abcdef", ((0, 1), (2, 3)), marked=False), ()) == [(2, 3)]
-    assert last_turn(Rendering("abcdef", (), marked=True), ()) == []
+def test_turns_without_markers_are_the_spans() -> None:
+    assert Rendering("abcdef", ((0, 1), (2, 3)), marked=False).turns(()) == [[(0, 1)], [(2, 3)]]
+    assert Rendering("abcdef", (), marked=True).turns(()) == []
 
 
 def test_a_first_token_is_never_a_target() -> None:
