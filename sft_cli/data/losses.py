@@ -16,7 +16,7 @@ TOOLS = "tools left out by the chat template"
 
 
 def find_losses(
-    text: str, messages: list[Message], tools: list[dict[str, Any]] | None, turns: Sequence[Sequence[Span]]
+    text: str, messages: list[Message], tools: list[dict[str, Any]] | None, regions: Sequence[Span]
 ) -> tuple[str, ...]:
     """The ways in which a rendering says less than its chat, each once.
 
@@ -27,14 +27,12 @@ def find_losses(
         text: the rendering.
         messages: as the template was given them.
         tools: as the template was given them.
-        turns: the pieces of each assistant turn; where their number is another than that of the messages, the
+        regions: where each assistant turn stands; where their number is another than that of the messages, the
             assistant's texts are looked for anywhere, too.
     """
     answers = [message for message in messages if message["role"] == "assistant"]
-    regions = [(0, len(text))] * len(answers)
-    if len(turns) == len(answers):
-        ends = [pieces[-1][1] for pieces in turns]
-        regions = list(zip([0, *ends], ends, strict=False))
+    if len(regions) != len(answers):
+        regions = [(0, len(text))] * len(answers)
     found: set[str] = set()
     for message, (start, end) in zip(answers, regions, strict=True):
         if any(not _is_in(text[start:end], piece) for piece in _texts(message)):

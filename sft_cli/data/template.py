@@ -53,6 +53,14 @@ class Rendering:
         """The spans of each assistant turn."""
         return group_spans(self.text, self.spans, turn_tokens) if self.marked else [[span] for span in self.spans]
 
+    def regions(self, turn_tokens: Sequence[str]) -> list[Span]:
+        """Where each assistant turn stands: markers need not enclose all of it, so it begins at its header's token."""
+        if not self.marked:
+            return list(self.spans)
+        turns = self.turns(turn_tokens)
+        begun = [max([0, *(self.text.rfind(token, 0, pieces[0][0]) for token in turn_tokens)]) for pieces in turns]
+        return [(start, pieces[-1][1]) for start, pieces in zip(begun, turns, strict=True)]
+
 
 class ChatRenderer:
     """Renders chats exactly as `tokenizer.apply_chat_template` does.
@@ -139,7 +147,7 @@ class ChatRenderer:
             what = f"{roles.count('assistant')} assistant messages, but the template marks {len(turns)} turns"
             fix = "Remove `weight` and `train` from the row, or merge neighbouring assistant messages."
             raise BadRow("single turns can't be told apart", what, fix)
-        changed = find_losses(text, messages, chat.tools, turns)
+        changed = find_losses(text, messages, chat.tools, rendering.regions(self._turn_tokens))
         return replace(rendering, trained=trained, prompt_turns=prompt_turns, changed=changed)
 
     def _render(
