@@ -88,8 +88,8 @@ WRITTEN: dict[str, tuple[str, Callable[[Message, bool], str], bool]] = {
 }
 """Template, what the assistant's turn is (the message, whether it follows the last user's), whether tools are known."""
 
-# The tokenizer composes characters, so they are composed here already. NUL and control tokens make a bad row. A newline at
-# the start would share a token with the header's.
+# The tokenizer composes characters, so they are composed here already. NUL and control tokens make a bad row. A newline
+# at the start would share a token with the header's.
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0<|[]"), max_size=40).map(
     lambda text: normalize("NFC", text).lstrip()
 )
