@@ -94,7 +94,7 @@ brings flash-linear-attention, TileLang, flash-qla and Liger-Kernel.
 
 def _not_built(key: Key) -> str:
     """Which of a key's values this version refuses; empty where it takes all."""
-    entry = next((entry for entry in KEYS if entry.key.replace(".*", "") == key.dotted), None)
+    entry = next((entry for entry in KEYS if entry.key == key.dotted), None)
     if entry is None:
         return ""
     words = [word for word in key.words if not entry.is_built(word) and key.path != ("telemetry", "trackers")]

@@ -41,6 +41,7 @@ def plan(
 
 def _resolve(loaded: Loaded, gpu: str | None) -> Plan:
     """Without the network: a hub model is planned from the cache or from a shape that ships."""
+    from sft_cli.plan.chat_template import find_chat_template
     from sft_cli.plan.hardware import find_hardware
     from sft_cli.plan.model_facts import find_model, find_tokenizer
     from sft_cli.plan.resolve import resolve
@@ -53,7 +54,8 @@ def _resolve(loaded: Loaded, gpu: str | None) -> Plan:
     model = find_model(recipe.model, places)
     tokenizer_folder = find_tokenizer(recipe.model, places)
     model = fit_vocabulary(model, tokenizer_folder, places)
-    return resolve(recipe, hardware, model, tokenizer_folder, places=places)
+    template = find_chat_template(recipe.model, tokenizer_folder)
+    return resolve(recipe, hardware, model, tokenizer_folder, places=places, chat_template=template)
 
 
 def _with_steps_if_at_hand(plan: Plan, loaded: Loaded) -> Plan:

@@ -29,7 +29,8 @@ def plan_text(plan: Plan, origin: str) -> str:
 
 
 def run_text(plan: Plan, prepared: PreparedData, origin: str) -> str:
-    """What `sftune train` says before it starts: what runs, on how much data, and what of it was left out."""
+    """What `sftune train` says before it starts: what runs, on how much data, what of it was left out and
+    what the chat template makes of it."""
     rows = prepared.train
     model = f"{plan.recipe.model.path}, {parameters_text(plan.model.parameters)} parameters"
     lines = [
@@ -42,6 +43,7 @@ def run_text(plan: Plan, prepared: PreparedData, origin: str) -> str:
             lines.append(
                 f"{source.path}: {source.rows_in - source.rows_out:,} of {source.rows_in:,} rows left out ({reasons})"
             )
+        lines += [f"{source.path}: {count:,} rows with {reason}" for reason, count in source.changed.items()]
     return "\n".join([*lines, f"writes to {plan.recipe.output_dir}"])
 
 

@@ -58,6 +58,7 @@ def train(
 def _plan(loaded: Loaded, joined: Joined | None, *, progress: bool) -> tuple[Plan, PreparedData]:
     """Recipe, hardware, model and data, resolved; downloads what the hub cache lacks."""
     from sft_cli.cli.planning import with_data
+    from sft_cli.plan.chat_template import find_chat_template
     from sft_cli.plan.hardware import find_hardware
     from sft_cli.plan.model_facts import fetch_weights, find_model, find_tokenizer
     from sft_cli.plan.resolve import resolve
@@ -69,7 +70,8 @@ def _plan(loaded: Loaded, joined: Joined | None, *, progress: bool) -> tuple[Pla
     tokenizer_folder = find_tokenizer(recipe.model, places, download=True)
     model = fit_vocabulary(model, tokenizer_folder, places)
     ranks = joined.ranks.world_size if joined is not None else None
-    plan = resolve(recipe, hardware, model, tokenizer_folder, ranks, places)
+    template = find_chat_template(recipe.model, tokenizer_folder)
+    plan = resolve(recipe, hardware, model, tokenizer_folder, ranks, places, template)
     planned = with_data(plan, places, progress=progress)
     # Last: nothing else takes as long, and all else is known to be right by now.
     fetch_weights(recipe.model, model, places, progress=progress)

@@ -16,6 +16,7 @@ from sft_cli.data.raw import BadRow
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
+    from sft_cli.data.formats import Chat
     from sft_cli.data.template import Rendering
     from sft_cli.data.turns import Span
 
@@ -52,8 +53,8 @@ def encode(
     Args:
         tokenizer: a fast tokenizer.
         renderings: texts with the assistant's spans.
-        supervise: `assistant` all spans, `last_assistant` those of the last turn, `all` every token.
-        turn_tokens: what tells two turns apart, for `last_assistant`.
+        supervise: see `supervised_flags`.
+        turn_tokens: what tells two turns apart.
     """
     if not renderings:
         return []
@@ -67,21 +68,35 @@ def encode(
     chats: list[EncodedChat] = []
     for rendering, ids, encoding in zip(renderings, batch["input_ids"], batch.encodings, strict=True):
         token_ids = np.array(ids, dtype=np.uint32)
-        if supervise == "all":
-            supervised = np.ones(len(token_ids), dtype=np.uint8)
-        else:
-            spans = rendering.spans if supervise == "assistant" else last_turn(rendering, turn_tokens)
-            supervised = supervised_tokens(encoding.offsets, spans)
-        chats.append(EncodedChat(token_ids, supervised))
+        chats.append(EncodedChat(token_ids, supervised_flags(rendering, encoding.offsets, supervise, turn_tokens)))
     return chats
 
 
+def check_chat(chat: Chat, supervise: Supervise) -> None:
+    """Raises BadRow where there is nobody to learn from: no assistant turn, unless every token is supervised."""
+    roles = [message["role"] for message in chat.messages]
+    if supervise != "all" and "assistant" not in roles:
+        what = f"its roles are {', '.join(dict.fromkeys(roles))}, so no token would be supervised"
+        raise BadRow("no assistant turn", what, "Add the assistant's answer, or set data.supervise to all.")
+
+
 def check_text(rendering: Rendering) -> None:
-    """Raises BadRow where the text can't be encoded: JSON can write half of a surrogate pair."""
+    """Raises BadRow where the text can't be encoded, or not as it is: half of a surrogate pair, which JSON can write,
+    and NUL, at which tools written in C end a text."""
+    text = rendering.text
     try:
-        rendering.text.encode("utf-8")
+        text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise BadRow("text that is not Unicode", f"{error.reason} at character {error.start}") from error
+        where = f"{error.reason} at character {error.start} of the rendered row, after {_before(text, error.start)}"
+        raise BadRow("text that is not Unicode", where, "Remove the lone half of a surrogate pair.") from error
+    if "\0" in text:
+        where = f"character {text.index(chr(0))} of the rendered row, after {_before(text, text.index(chr(0)))}"
+        raise BadRow("a NUL character in the text", where, "Remove it.")
+
+
+def _before(text: str, position: int) -> str:
+    """What stands before a character, so that one can look for it."""
+    return ascii(text[max(0, position - 20) : position])
 
 
 def supervised_tokens(offsets: Sequence[tuple[int, int]], spans: Sequence[Span]) -> NDArray[np.uint8]:
@@ -100,15 +115,28 @@ def supervised_tokens(offsets: Sequence[tuple[int, int]], spans: Sequence[Span])
     return supervised
 
 
-def last_turn(rendering: Rendering, turn_tokens: Sequence[str]) -> list[Span]:
-    """The spans of the last assistant turn: markers may enclose one turn in several pieces."""
-    if not rendering.marked:
-        return list(rendering.spans[-1:])
-    last: list[Span] = []
-    for start, end in reversed(rendering.spans):
-        if last and any(token in rendering.text[end : last[-1][0]] for token in turn_tokens):
-            break
-        if last and any(token in rendering.text[start:end] for token in turn_tokens):
-            break
-        last.append((start, end))
-    return last[::-1]
+def supervised_flags(
+    rendering: Rendering, offsets: Sequence[tuple[int, int]], supervise: Supervise, turn_tokens: Sequence[str]
+) -> NDArray[np.uint8]:
+    """(tokens,) uint8, 0 or 1, by the recipe's rule and by what the row says of single turns.
+
+    Args:
+        rendering: a text with the assistant's spans.
+        offsets: characters [start, end) of each token.
+        supervise: `assistant` all spans but those of a prompt's turns, `last_assistant` those of the last turn, `all`
+            every token.
+        turn_tokens: what tells two turns apart.
+    """
+    if supervise == "assistant" and not rendering.trained and not rendering.prompt_turns:
+        return supervised_tokens(offsets, rendering.spans)
+    turns = rendering.turns(turn_tokens)
+    trained = rendering.trained or (None,) * len(turns)
+    if supervise == "all":
+        supervised = np.ones(len(offsets), dtype=np.uint8)
+        unwanted = [span for turn, choice in zip(turns, trained, strict=True) if choice is False for span in turn]
+        supervised[supervised_tokens(offsets, unwanted) == 1] = 0
+        return supervised
+    first = len(turns) - 1 if supervise == "last_assistant" else rendering.prompt_turns
+    wanted = [index >= first if choice is None else choice for index, choice in enumerate(trained)]
+    spans = [span for turn, choice in zip(turns, wanted, strict=True) if choice for span in turn]
+    return supervised_tokens(offsets, spans)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sft_cli.data.cache import RowWriter, cache_key, is_built, load_or_build
-from sft_cli.data.chat import EncodedChat, check_text, encode
+from sft_cli.data.chat import EncodedChat, check_chat, check_text, encode
 from sft_cli.data.fingerprint import data_facts
 from sft_cli.data.formats import to_chat
 from sft_cli.data.progress import Advance, show_progress
@@ -136,6 +136,7 @@ class _Tokenisation:
         self._renderer = renderer
         self._formats: set[str] = set()
         self._dropped: Counter[str] = Counter()
+        self._changed: Counter[str] = Counter()
         self._rows_in = self._rows_out = self._tokens = self._supervised = 0
 
     def chats(self, raw_rows: Iterator[RawRow], advance: Advance) -> Iterator[EncodedChat]:
@@ -172,6 +173,7 @@ class _Tokenisation:
             dropped=dict(self._dropped.most_common()),
             tokens=self._tokens,
             supervised_tokens=self._supervised,
+            changed=dict(self._changed.most_common()),
         )
 
     def _render(self, row: RawRow) -> Rendering | None:
@@ -180,6 +182,7 @@ class _Tokenisation:
             if row.problem is not None:
                 raise row.problem
             chat = to_chat(row.value, self._source.format)
+            check_chat(chat, self._data.supervise)
             self._formats.add(chat.format)
             rendering = self._renderer.render(chat)
             check_text(rendering)
@@ -189,6 +192,7 @@ class _Tokenisation:
                 raise DataError(str(problem), where=row.place, fix=fix) from problem
             self._dropped[problem.reason] += 1
             return None
+        self._changed.update(rendering.changed)
         return rendering
 
     def _fit(self, place: str, chat: EncodedChat) -> EncodedChat | None:

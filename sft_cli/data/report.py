@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -12,7 +12,8 @@ class SourceReport:
 
     path: str
     format: str
-    """`messages`, `sharegpt`; both where its files differ; empty where no row had a known shape."""
+    """`messages`, `sharegpt`, `alpaca` or `prompt_completion`; several, joined with +, where its rows differ; empty
+    where no row had a known shape."""
     rows_in: int
     rows_out: int
     dropped: dict[str, int]
@@ -20,6 +21,8 @@ class SourceReport:
     tokens: int
     supervised_tokens: int
     """Tokens that are predicted; a row's first never is."""
+    changed: dict[str, int] = field(default_factory=dict)
+    """Rows that the chat template renders without all they say, by reason. They are trained on as rendered."""
 
     def to_json(self) -> dict[str, Any]:
         """As an object of JSON."""

@@ -6,7 +6,8 @@ Imports transformers; whoever imports this module does so only where tokens are 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,21 @@ from jinja2 import TemplateError, TemplateRuntimeError, TemplateSyntaxError
 from transformers import PreTrainedTokenizerFast
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from sft_cli.data.formats import Chat
+from sft_cli.data.adapt import Taken, adapt, find_taken
+from sft_cli.data.formats import Chat, Message
+from sft_cli.data.losses import find_losses, first_lost_call
 from sft_cli.data.raw import BadRow
 from sft_cli.data.render_limits import CHARACTERS, MEMORY_BYTES, bounded_memory, bounded_time
-from sft_cli.data.turns import Span, Structure, Turns, UnknownTurns, learn_turns, probe, turn_tokens
+from sft_cli.data.turns import Span, Structure, Turns, UnknownTurns, group_spans, learn_turns, probe, turn_tokens
 from sft_cli.errors import DataError, ModelError
 
 TEMPLATE_ERRORS = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """What a template raises: its own `raise_exception`, jinja's errors, and Python's when it adds a text to a null."""
 
 _GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
+_CONTROL = re.compile(r"<\|[^|\s]+\|>")
+"""How control tokens are written; some tokenizers add them without calling them special."""
+_ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 _WHERE = "model.chat_template"
 
 
@@ -36,6 +42,24 @@ class Rendering:
     """Characters that the assistant writes, in order. With markers: what they enclose."""
     marked: bool
     """Whether the template has generation markers; without, each span is one turn."""
+    trained: tuple[bool | None, ...] = ()
+    """For each assistant turn what the row says of its supervision; empty where it says nothing."""
+    prompt_turns: int = 0
+    """How many of the first assistant turns belong to a prompt."""
+    changed: tuple[str, ...] = ()
+    """The ways in which the text says less than the row."""
+
+    def turns(self, turn_tokens: Sequence[str]) -> list[list[Span]]:
+        """The spans of each assistant turn."""
+        return group_spans(self.text, self.spans, turn_tokens) if self.marked else [[span] for span in self.spans]
+
+    def regions(self, turn_tokens: Sequence[str]) -> list[Span]:
+        """Where each assistant turn stands: markers need not enclose all of it, so it begins at its header's token."""
+        if not self.marked:
+            return list(self.spans)
+        turns = self.turns(turn_tokens)
+        begun = [max([0, *(self.text.rfind(token, 0, pieces[0][0]) for token in turn_tokens)]) for pieces in turns]
+        return [(start, pieces[-1][1]) for start, pieces in zip(begun, turns, strict=True)]
 
 
 class ChatRenderer:
@@ -60,7 +84,8 @@ class ChatRenderer:
             raise ModelError(
                 "the tokenizer has no chat template" if template is None else "the chat template is empty",
                 where=f"{_WHERE} ({origin})",
-                fix="Set model.chat_template to a file.",
+                fix="Set model.chat_template to a file. (sftune's own ChatML is for tokenizers with the added tokens "
+                "<|im_start|> and <|im_end|>.)",
             )
         named: dict[str, str] = templates if isinstance(templates, dict) else {"default": templates}
         if "default" not in named:
@@ -77,9 +102,11 @@ class ChatRenderer:
         self._drops_nulls = seen == "False"
         with bounded_memory():
             structure = self._probe()
-        special = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
+        added = tokenizer.added_tokens_decoder.values()
+        special = {str(token) for token in added if token.special or _CONTROL.fullmatch(str(token))}
         self._turn_tokens = turn_tokens(structure, special | set(tokenizer.all_special_tokens))
         self._turns = self._learn(structure)
+        self._taken = {template: self._find_taken(template) for template in {self._plain, self._with_tools}}
 
     @property
     def turn_tokens(self) -> tuple[str, ...]:
@@ -90,20 +117,39 @@ class ChatRenderer:
         """Render one chat, in full.
 
         Raises:
-            BadRow: the template raises, the chat contains a turn token, or its turns can't be told apart.
+            BadRow: the template raises or leaves a tool call out, the chat contains a turn token or a role that nobody
+                knows, or its turns can't be told apart.
         """
-        self._refuse_turn_tokens(chat)
         template = self._with_tools if chat.tools else self._plain
+        self._refuse_turn_tokens(chat)
+        self._refuse_roles(chat, template)
+        messages = adapt(chat, self._taken[template])
         try:
-            text, marked = self._render(template, chat.messages, chat.tools)
+            text, marked = self._render(template, messages, chat.tools)
         except TEMPLATE_ERRORS as error:
             raise BadRow(
                 f"the chat template raises: {error}", fix=f"Change the row, or {_WHERE} ({self._origin})."
             ) from error
+        roles = [message["role"] for message in messages]
         if self._turns is None or _has_markers(template):
-            return Rendering(text, tuple(marked), marked=True)
-        answers = sum(message["role"] == "assistant" for message in chat.messages)
-        return Rendering(text, tuple(self._turns.find(text, answers)), marked=False)
+            rendering = Rendering(text, tuple(marked), marked=True)
+        else:
+            rendering = Rendering(text, tuple(self._turns.find(text, roles.count("assistant"))), marked=False)
+        lost = first_lost_call(text, messages)
+        if lost is not None:
+            fix = f"Name a template for tools under {_WHERE} (now {self._origin})."
+            raise BadRow("a tool call that the chat template leaves out", f"the call of {lost}", fix)
+        turns = rendering.turns(self._turn_tokens)
+        trained = tuple(
+            choice for role, choice in zip(roles, chat.trained, strict=bool(chat.trained)) if role == "assistant"
+        )
+        prompt_turns = roles[: chat.prompt_messages].count("assistant")
+        if (trained or prompt_turns) and len(turns) != roles.count("assistant"):
+            what = f"{roles.count('assistant')} assistant messages, but the template marks {len(turns)} turns"
+            fix = "Remove `weight` and `train` from the row, or merge neighbouring assistant messages."
+            raise BadRow("single turns can't be told apart", what, fix)
+        changed = find_losses(text, messages, chat.tools, rendering.regions(self._turn_tokens))
+        return replace(rendering, trained=trained, prompt_turns=prompt_turns, changed=changed)
 
     def _render(
         self, template: str, messages: list[Any], tools: list[Any] | None = None, *, prompt: bool = False
@@ -134,17 +180,21 @@ class ChatRenderer:
         """Learn the structure; a template that wants a system message first gets one."""
         system = {"role": "system", "content": "Systempromptkq"}
         failure: Exception | None = None
-        for opening in ([], [system]):
+        openings: tuple[list[Message], ...] = ([], [system])
+        for opening in openings:
 
-            def render(chat: list[dict[str, str]], prompt: bool, opening: list[dict[str, str]] = opening) -> str:
+            def render(chat: list[dict[str, str]], prompt: bool, opening: list[Message] = opening) -> str:
                 return self._render(self._plain, [*opening, *chat], prompt=prompt)[0]
 
             try:
-                return probe(render)
+                structure = probe(render)
             except TEMPLATE_ERRORS as error:
                 failure = failure or error
             except UnknownTurns as error:
                 failure = error
+            else:
+                self._opening = opening
+                return structure
         # One that raises refuses every row; one that is no Jinja, or whose turns can't be seen, is not a template.
         is_refusal = not isinstance(failure, (TemplateSyntaxError, UnknownTurns))
         kind = DataError if is_refusal else ModelError
@@ -166,6 +216,24 @@ class ChatRenderer:
                 where=f"{_WHERE} ({self._origin})",
                 fix="Put {% generation %} and {% endgeneration %} around what the assistant writes.",
             ) from error
+
+    def _find_taken(self, template: str) -> Taken:
+        def render(opening: list[Message], messages: list[Message]) -> str | None:
+            try:
+                return self._render(template, [*opening, *messages])[0]
+            except TEMPLATE_ERRORS:
+                return None  # what is asked: whether it raises
+
+        with bounded_memory():
+            return find_taken(lambda messages: render(self._opening, messages))
+
+    def _refuse_roles(self, chat: Chat, template: str) -> None:
+        """A role that the template does not name is written as a turn of nobody, or not at all."""
+        for number, message in enumerate(chat.messages, start=1):
+            role = message["role"]
+            if role not in _ROLES and f'"{role}"' not in template and f"'{role}'" not in template:
+                known = f"Known roles: {', '.join(sorted(_ROLES))}, and what {_WHERE} ({self._origin}) names."
+                raise BadRow("unknown role", f"message {number} has the role {role!r}", known)
 
     def _refuse_turn_tokens(self, chat: Chat) -> None:
         for text in _texts([chat.messages, chat.tools]):

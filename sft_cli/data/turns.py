@@ -7,7 +7,7 @@ header) and how it ends one (the terminator). Both are then looked up in the ful
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from sft_cli.data.raw import BadRow
@@ -155,6 +155,25 @@ def learn_turns(structure: Structure, added_tokens: Collection[str]) -> Turns:
         return Turns(header, (first[1], last[1]), opener[1] if opener else "", "", "", 0)
     boundary = between[:end]
     return Turns(header, (), "", boundary, tail, len(_common_start(boundary, tail)))
+
+
+def group_spans(text: str, spans: Sequence[Span], turn_tokens: Sequence[str]) -> list[list[Span]]:
+    """The spans of each turn: markers may enclose one turn in several pieces, with no turn token between them.
+
+    Args:
+        text: the rendering.
+        spans: in order.
+        turn_tokens: what tells two turns apart.
+    """
+    groups: list[list[Span]] = []
+    begun = 0
+    for start, end in spans:
+        if groups and not any(token in text[begun:start] for token in turn_tokens):
+            groups[-1].append((start, end))
+        else:
+            groups.append([(start, end)])
+        begun = start
+    return groups
 
 
 def turn_tokens(structure: Structure, special_tokens: Collection[str]) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ def resolve(
     tokenizer_folder: str | None,
     ranks: int | None = None,
     places: Places | None = None,
+    chat_template: Choice | None = None,
 ) -> Plan:
     """The plan of a run; `steps` stays unknown until the data is read (`with_steps`).
 
@@ -34,6 +35,7 @@ def resolve(
         tokenizer_folder: see `find_tokenizer`; None where it isn't at hand.
         ranks: processes over all nodes where a launcher has started them already.
         places: where the recipe's keys stand, for errors.
+        chat_template: see `find_chat_template`.
 
     Raises:
         UsageError: more processes than visible GPUs.
@@ -53,7 +55,12 @@ def resolve(
     micro_batches = _micro_batches_per_step(recipe, world.ranks)
     resolved = recipe.model_copy(
         update={
-            "model": recipe.model.model_copy(update={"weights": model.weights}),
+            "model": recipe.model.model_copy(
+                update={
+                    "weights": model.weights,
+                    "chat_template": recipe.model.chat_template if chat_template is None else chat_template.value,
+                }
+            ),
             "data": recipe.data.model_copy(update={"max_length": max_length}),
             "launch": recipe.launch.model_copy(update={"gpus": world.ranks_per_node}),
             "kernels": kernels,
@@ -65,6 +72,7 @@ def resolve(
         recipe=resolved,
         choices=(
             *_model_choices(recipe, model),
+            *([] if chat_template is None else [chat_template]),
             *world_choices,
             *_data_choices(recipe, max_length),
             *kernel_choices,

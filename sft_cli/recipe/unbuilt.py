@@ -17,7 +17,7 @@ class Unbuilt:
     """A key, and what is built of it.
 
     Args:
-        key: dotted path in the recipe; `data.train.*` and `data.eval.*` mean every source.
+        key: dotted path in the recipe.
         is_built: whether a value is served by this version.
         instead: what to write for now.
     """
@@ -34,8 +34,6 @@ def _only(*values: Any) -> Callable[[Any], bool]:
 
 KEYS: tuple[Unbuilt, ...] = (
     Unbuilt("model.master_dtype", _only("float32"), "Write `float32`."),
-    Unbuilt("data.train.*.format", _only("auto", "messages", "sharegpt"), "Convert the rows to `messages`."),
-    Unbuilt("data.eval.*.format", _only("auto", "messages", "sharegpt"), "Convert the rows to `messages`."),
     Unbuilt("data.streaming", _only(False), "Write `false`: rows are tokenised once and kept on disk."),
     Unbuilt("kernels.compile", _only(False), "Write `false`."),
     Unbuilt("kernels.float8", _only("none"), "Write `none`."),
@@ -73,23 +71,19 @@ def check(recipe: Recipe, places: Places) -> None:
 
 
 def _asked_for(table: tuple[Unbuilt, ...], values: dict[str, Any]) -> list[Problem]:
+    asked = [(entry, _value(entry.key, values)) for entry in table]
     return [
-        Problem(key, f"{_shown(key, value)} is not built yet in this version", entry.instead)
-        for entry in table
-        for key, value in _matching(entry.key, values)
+        Problem(entry.key, f"{_shown(entry.key, value)} is not built yet in this version", entry.instead)
+        for entry, value in asked
         if not entry.is_built(value)
     ]
 
 
-def _matching(pattern: str, values: dict[str, Any]) -> list[tuple[str, Any]]:
-    """The keys of a recipe that a pattern means, with their values."""
-    found: list[tuple[tuple[str, ...], Any]] = [((), values)]
-    for part in pattern.split("."):
-        if part == "*":
-            found = [((*path, str(index)), item) for path, items in found for index, item in enumerate(items)]
-        else:
-            found = [((*path, part), value[part]) for path, value in found]
-    return [(".".join(path), value) for path, value in found]
+def _value(key: str, values: dict[str, Any]) -> Any:
+    found: Any = values
+    for part in key.split("."):
+        found = found[part]
+    return found
 
 
 def _shown(key: str, value: Any) -> str:

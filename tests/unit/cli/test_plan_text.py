@@ -81,11 +81,12 @@ def test_parameters(count: int, text: str) -> None:
 def test_rows_that_were_left_out_are_not_kept_quiet() -> None:
     reports = (
         SourceReport("a.jsonl", "messages", 12, 9, {"no supervised token": 2, "bad json": 1}, 5, 3),
-        SourceReport("b.jsonl", "messages", 3, 3, {}, 5, 3),
+        SourceReport("b.jsonl", "messages", 3, 3, {}, 5, 3, {"reasoning left out by the chat template": 2}),
     )
     prepared = PreparedData(rows_from_lists([([1, 2, 3], [0, 1, 1])]), None, DataReport(reports, ()))
     text = run_text(make_plan(), prepared, "r.yaml")
+    assert "b.jsonl: 2 rows with reasoning left out by the chat template" in text.splitlines()
     assert "1 rows, 3 tokens: 1,200 steps of 131,072 slots\n" in text
     assert "a.jsonl: 3 of 12 rows left out (no supervised token: 2, bad json: 1)\n" in text
-    assert "b.jsonl" not in text
+    assert text.count("b.jsonl") == 1
     assert text.endswith("writes to /runs/x")

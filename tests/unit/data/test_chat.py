@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import chat_templates as templates
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from sft_cli.data.chat import EncodedChat, check_text, encode, last_turn, supervised_tokens
+from sft_cli.data.chat import EncodedChat, check_text, encode, supervised_tokens
 from sft_cli.data.formats import Chat, to_chat
 from sft_cli.data.raw import BadRow
 from sft_cli.data.template import TEMPLATE_ERRORS, ChatRenderer, Rendering
@@ -91,6 +92,51 @@ def test_characters_of_several_tokens(tokenizer: PreTrainedTokenizerFast, templa
     assert found == tokenizer.decode(tokenizer(f"{answer}<|im_end|>")["input_ids"])
 
 
+@pytest.mark.parametrize("format", ["messages", "prompt_completion"])
+@pytest.mark.parametrize("template", [None, templates.CHATML])
+def test_the_answers_of_a_prompt_are_read_and_not_learned(
+    tokenizer: PreTrainedTokenizerFast, template: str | None, format: str
+) -> None:
+    row = {"messages": CHAT} if format == "messages" else {"prompt": CHAT[:3], "completion": CHAT[3:]}
+    renderer = ChatRenderer(tokenizer, template, "test")
+    rendering = renderer.render(to_chat(row, format))
+    (chat,) = encode(tokenizer, [rendering], "assistant", renderer.turn_tokens)
+    expected = "Two.<|im_end|>" if format == "prompt_completion" else "One.<|im_end|>Two.<|im_end|>"
+    assert tokenizer.decode(chat.token_ids[chat.supervised == 1]) == expected
+    (chat,) = encode(tokenizer, [rendering], "all", renderer.turn_tokens)
+    assert chat.supervised.all()
+
+
+def test_turns_that_can_not_be_told_apart_can_not_be_left_out_one_by_one(tokenizer: PreTrainedTokenizerFast) -> None:
+    template = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+        "{% if m.role == 'assistant' and not loop.last %}{{ m.content }}"
+        "{% elif m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}"
+        "{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}"
+    )
+    renderer = ChatRenderer(tokenizer, template, "test")
+    assert len(renderer.render(to_chat({"messages": CHAT}, "auto")).spans) == 1
+    weighted = [CHAT[0], CHAT[1] | {"weight": 0}, *CHAT[2:]]
+    with pytest.raises(BadRow, match="can't be told apart: 2 assistant messages, but the template marks 1") as caught:
+        renderer.render(to_chat({"messages": weighted}, "auto"))
+    assert "`weight`" in caught.value.fix
+
+
+def test_a_beginning_that_both_template_and_tokenizer_write_is_written_once() -> None:
+    tokenizer = AutoTokenizer.from_pretrained(BUILTIN)
+    tokenizer.add_special_tokens({"bos_token": "<s>"})
+    begin = tokenizer.bos_token_id
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", begin)])
+    assert tokenizer("hi")["input_ids"][0] == begin
+    for template in ("{{ bos_token }}" + templates.CHATML, templates.CHATML):
+        renderer = ChatRenderer(tokenizer, template, "test")
+        rendering = renderer.render(Chat(CHAT, None, "messages"))
+        (chat,) = encode(tokenizer, [rendering], "assistant", renderer.turn_tokens)
+        expected = tokenizer.apply_chat_template(CHAT, chat_template=template)["input_ids"]
+        assert chat.token_ids.tolist() == expected
+        assert expected.count(begin) == ("bos" in template)
+
+
 def test_only_user_messages_leave_nothing_supervised(tokenizer: PreTrainedTokenizerFast) -> None:
     assert supervised_text(tokenizer, None, CHAT[:1]) == ""
     assert supervised_text(tokenizer, templates.CHATML, CHAT[:1]) == ""
@@ -115,9 +161,9 @@ def test_tokens_of_one_character_share_its_offsets() -> None:
     assert supervised_tokens(offsets, [(1, 2)]).tolist() == [0, 1, 1, 1, 0]
 
 
-def test_last_turn_without_markers_is_the_last_span() -> None:
-    assert last_turn(Rendering("abcdef", ((0, 1), (2, 3)), marked=False), ()) == [(2, 3)]
-    assert last_turn(Rendering("abcdef", (), marked=True), ()) == []
+def test_turns_without_markers_are_the_spans() -> None:
+    assert Rendering("abcdef", ((0, 1), (2, 3)), marked=False).turns(()) == [[(0, 1)], [(2, 3)]]
+    assert Rendering("abcdef", (), marked=True).turns(()) == []
 
 
 def test_a_first_token_is_never_a_target() -> None:

@@ -66,9 +66,9 @@ def test_skipped_rows_are_counted_by_reason(make_plan, write_rows) -> None:
     assert report.dropped == {
         "not JSON": 2,
         "unknown shape": 1,
-        "no supervised token": 1,
+        "no assistant turn": 1,
         "a turn token in the text": 1,
-        "the chat template raises: the built-in template renders text only: content must be a string": 1,
+        "content is null": 1,
         "no messages": 1,
     }
     assert (report.rows_in, report.rows_out, report.format) == (9, 2, "messages+sharegpt")
@@ -81,7 +81,8 @@ def test_skipped_rows_are_counted_by_reason(make_plan, write_rows) -> None:
         (BROKEN, "not JSON"),
         (UNKNOWN, "unknown shape"),
         (TURN_TOKEN, "a turn token in the text"),
-        (NULL_CONTENT, "the chat template raises: the built-in template renders text only"),
+        (NULL_CONTENT, "content is null"),
+        (ONLY_USER, "no assistant turn"),
         ({"messages": []}, "no messages"),
         ({"messages": [{"role": "user", "content": 3}]}, "content is not text"),
         (
@@ -131,7 +132,8 @@ def test_rows_whose_supervised_tokens_are_cut_away_are_dropped_and_counted(make_
 
 @pytest.mark.parametrize("bad_rows", ["error", "skip"])
 def test_no_supervised_token_anywhere(make_plan, write_rows, bad_rows: str) -> None:
-    file = write_rows([ONLY_USER, ONLY_USER])
+    unweighted = {"messages": [GOOD["messages"][0], GOOD["messages"][1] | {"weight": 0}]}
+    file = write_rows([unweighted, unweighted])
     with pytest.raises(DataError, match=r"no supervised token anywhere: all 2 rows .*no supervised token: 2") as caught:
         prepare(make_plan(data={"train": str(file), "bad_rows": bad_rows}), progress=False)
     assert caught.value.where == str(file)

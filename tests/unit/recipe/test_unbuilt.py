@@ -49,11 +49,6 @@ def test_keys_end_with_2(refused: Callable[..., SftError], text: str, key: str) 
     [
         ("model: {path: org/m, master_dtype: bfloat16}\ndata: {train: org/a}", "model.master_dtype"),
         ("model: {path: org/m}\ndata: {train: org/a, streaming: true}", "data.streaming"),
-        ("model: {path: org/m}\ndata: {train: [org/a, {path: org/b, format: alpaca}]}", "data.train.1.format"),
-        (
-            "model: {path: org/m}\ndata: {train: org/a, eval: {path: org/b, format: prompt_completion}}",
-            "data.eval.0.format",
-        ),
         ("model: {path: org/m}\ndata: {train: org/a, eval: org/b}\nevaluate: {keep_best: true}", "evaluate.keep_best"),
         ("model: {path: org/m}\ndata: {train: org/a, eval: org/b}\nevaluate: {patience: 1}", "evaluate.patience"),
     ],

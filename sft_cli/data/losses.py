@@ -1,0 +1,74 @@
+"""What a rendering lacks of its chat: a template may drop or change what earlier turns said, without a word."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from sft_cli.data.formats.chat import Message
+from sft_cli.data.formats.messages import REASONING_KEYS
+from sft_cli.data.turns import Span
+
+REASONING = "reasoning left out by the chat template"
+TEXT = "text changed or left out by the chat template"
+TOOLS = "tools left out by the chat template"
+
+
+def find_losses(
+    text: str, messages: list[Message], tools: list[dict[str, Any]] | None, regions: Sequence[Span]
+) -> tuple[str, ...]:
+    """The ways in which a rendering says less than its chat, each once.
+
+    An assistant's text and reasoning are looked for where its turn stands, other texts anywhere, because templates move
+    system messages.
+
+    Args:
+        text: the rendering.
+        messages: as the template was given them.
+        tools: as the template was given them.
+        regions: where each assistant turn stands; where their number is another than that of the messages, the
+            assistant's texts are looked for anywhere, too.
+    """
+    answers = [message for message in messages if message["role"] == "assistant"]
+    if len(regions) != len(answers):
+        regions = [(0, len(text))] * len(answers)
+    found: set[str] = set()
+    for message, (start, end) in zip(answers, regions, strict=True):
+        if any(not _is_in(text[start:end], piece) for piece in _texts(message)):
+            found.add(TEXT)
+        reasoning = next((message[key] for key in REASONING_KEYS if message.get(key)), "")
+        if not _is_in(text[start:end], reasoning):
+            found.add(REASONING)
+    others = [message for message in messages if message["role"] != "assistant"]
+    if any(not _is_in(text, piece) for message in others for piece in _texts(message)):
+        found.add(TEXT)
+    if not all(_is_in(text, name_of(tool)) for tool in tools or []):
+        found.add(TOOLS)
+    return tuple(reason for reason in (REASONING, TEXT, TOOLS) if reason in found)
+
+
+def first_lost_call(text: str, messages: list[Message]) -> str | None:
+    """The name of a tool call that a rendering doesn't hold; None where all are there."""
+    names = [name_of(call) for message in messages for call in message.get("tool_calls") or []]
+    return next((name for name in names if not _is_in(text, name)), None)
+
+
+def name_of(tool: dict[str, Any]) -> str:
+    """The name of a tool or of a call to one; empty where it has none."""
+    function = tool.get("function", tool)
+    name = function.get("name") if isinstance(function, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _texts(message: Message) -> list[str]:
+    content = message.get("content")
+    parts = content if isinstance(content, list) else [content]
+    texts = [part.get("text") if isinstance(part, dict) else part for part in parts]
+    return [text for text in texts if isinstance(text, str)]
+
+
+def _is_in(text: str, piece: str) -> bool:
+    """As it is, without the space around it, which templates trim; or as JSON, which some write tools' results in."""
+    piece = piece.strip()
+    return piece in text or any(json.dumps(piece, ensure_ascii=ascii)[1:-1] in text for ascii in (False, True))
