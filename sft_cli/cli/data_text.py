@@ -117,6 +117,6 @@ def _is_terminal() -> bool:
 
 def _print_plain(lines: Iterable[str]) -> None:
     """What the stream's encoding lacks becomes an escape: ASCII where there is no Unicode."""
-    encoding = sys.stdout.encoding
+    encoding = sys.stdout.encoding or "utf-8"  # a StringIO says None
     for line in lines:
         print(line.encode(encoding, "backslashreplace").decode(encoding))
