@@ -151,7 +151,7 @@ def _remarks(source: SourceView, view: DataView) -> Iterator[Remark]:
     for reason, rows in source.report.dropped.items():
         yield Remark("note", f"{_count(rows, 'row')} left out: {reason}")
     for reason, rows in source.report.to_json().get("changed", {}).items():
-        yield Remark("bad", f"{_count(rows, 'row')}: {reason}")
+        yield Remark("bad", f"{_count(rows, 'row')} with {reason}")
     if source.ends is None:
         yield _all_remark(source.report)
     elif source.ends.turns:

@@ -17,6 +17,8 @@ import pytest
 from support.command_line import ROOT, Ended
 from support.no_network import python_path
 
+from sft_cli.data.pieces import Decoder, Piece
+
 Sftune = Callable[..., Ended]
 
 HOSTILE = '\x1b]0;owned\x07\x1b[2J\x1b[31m</pre><script>alert(1)</script><img src=x onerror="alert(2)">\r[[fake]]\u202e'
@@ -206,15 +208,35 @@ class Page(HTMLParser):
         self.text += data
 
 
-def test_hostile_text_is_inert_in_a_page(sftune: Sftune, recipe: Callable[..., str], folder: Path) -> None:
-    assert sftune("data", recipe(chat(HOSTILE, HOSTILE)), "--html", "page.html").code == 0
+def test_hostile_text_is_inert_in_a_page(
+    sftune: Sftune, recipe: Callable[..., str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In rows (as one piece, since tokens cut tags to bits), in names of files, and in reasons."""
+
+    def whole(self: Decoder, token_ids: list[int], supervised: list[int]) -> list[Piece]:
+        return [Piece(self.text(token_ids), tuple(token_ids), supervised=True, special=False)]
+
+    monkeypatch.setattr(Decoder, "pieces", whole)
+    recipe(chat(HOSTILE, HOSTILE) + chat("<script>", "x"))
+    (folder / "t.jinja").write_text(
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+        "{% if messages[0].content == '<script>' %}{{ raise_exception(messages[0].content) }}{% endif %}"
+    )
+    source = folder / "<img src=x onerror=x>.jsonl"
+    (folder / "chat.jsonl").rename(source)
+    file = folder / "<script>r.yaml"
+    (folder / "r.yaml").rename(file)
+    settings = (f"data.train=[{{path: '{source}'}}]", "model.chat_template=t.jinja")
+    ended = sftune("data", str(file), "--html", "page.html", "--set", settings[0], "--set", settings[1])
+    assert ended.code == 0, ended.err
     text = (folder / "page.html").read_text(encoding="utf-8")
     page = Page(text)
     allowed = {"html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "div", "b", "section", "table", "tr"}
     allowed |= {"th", "td", "ul", "li", "span", "i", "svg", "rect", "line", "text", "pre"}
     assert {tag for tag, _ in page.tags} <= allowed
     assert not any(name.startswith("on") or name in ("src", "href") for _, marks in page.tags for name in marks)
-    assert "<script>alert(1)</script>" in page.text
+    for shown in ("<script>alert(1)</script>", "<img src=x onerror=x>.jsonl", "<script>r.yaml", "raises: <script>"):
+        assert shown in page.text
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
     assert "http" not in text.replace("http-equiv", "")
 

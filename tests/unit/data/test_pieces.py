@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -61,3 +62,17 @@ def test_an_id_that_the_tokenizer_lacks_has_a_name() -> None:
 def test_such_an_id_does_not_vanish_from_a_row() -> None:
     pieces = open_decoder(str(BUILTIN), trust_remote_code=False).pieces([10**6, 40], [0, 1])
     assert pieces[0].text == "<token 1000000>"
+
+
+def test_a_tokenizer_without_tokenizer_json(tmp_path: Path) -> None:
+    """Older folders hold a vocabulary and merges; transformers makes a fast tokenizer of them."""
+    model = json.loads((BUILTIN / "tokenizer.json").read_text(encoding="utf-8"))["model"]
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
+    (tmp_path / "vocab.json").write_text(json.dumps(model["vocab"]), encoding="utf-8")
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n", encoding="utf-8")
+    config = {"tokenizer_class": "Qwen2Tokenizer", "unk_token": None, "bos_token": None, "eos_token": "<|im_end|>"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({**config, "pad_token": "<|im_end|>"}))
+    decoder = open_decoder(str(tmp_path), trust_remote_code=False)
+    ids = [model["vocab"][letter] for letter in "abc"]
+    assert decoder.text(ids) == "abc"
+    assert "<|im_end|>" in {decoder.token(token) for token in decoder.special_ids}

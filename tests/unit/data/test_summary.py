@@ -60,16 +60,16 @@ def test_each_row_is_in_one_bin(lengths: list[int]) -> None:
 
 
 def test_batching_by_hand(make_plan) -> None:
-    """Four rows of 6 and four of 2 in micro-batches of 8 slots: only packs of 6 + 2 are full."""
-    rows = rows_of([6, 2] * 4)
-    plan = make_plan(batching={"tokens": 8, "mode": "packing"}, train={"tokens_per_step": 16})
+    """Four rows of 768 and four of 256 in micro-batches of 1,024 slots: packs of one of each are full."""
+    rows = rows_of([768, 256] * 4)
+    plan = make_plan(batching={"tokens": 1024, "mode": "packing"}, train={"tokens_per_step": 2048})
     ways = {(way.mode, way.order): way for way in compare_batching(rows, plan)}
     assert set(ways) == set(WAYS)
     packing = ways["packing", "shuffled"]
     assert (packing.real_share, packing.micro_batches, packing.examples_per_micro_batch) == (1.0, 4, 2.0)
     assert (packing.steps, packing.examples_per_step, packing.is_recipes) == (2, 4.0, True)
     grouped = ways["padding", "length_grouped"]
-    assert (grouped.real_share, grouped.micro_batches, grouped.is_recipes) == (1.0, 5, False)  # 4 x 2, then 6 alone
+    assert (grouped.real_share, grouped.micro_batches, grouped.is_recipes) == (1.0, 5, False)  # 4 x 256, then 768 alone
 
 
 def test_another_order_of_the_recipe_is_listed_too(make_plan) -> None:
