@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from sft_cli.cli.visible import visible
 from sft_cli.errors import SftError, disk_error
 from sft_cli.redaction import redacted
 
@@ -55,7 +56,8 @@ def reporting_errors(debug: bool) -> Iterator[None]:
 def show(error: SftError) -> None:
     """Prints what is wrong, where, and what to do: red where stderr is a terminal, plain elsewhere."""
     label = "\x1b[1;31merror:\x1b[0m" if _takes_colour() else "error:"
-    print(f"{label} {error}", file=sys.stderr)
+    # An error may quote a row of data.
+    print(f"{label} {visible(str(error))}", file=sys.stderr)
 
 
 def bug_report(error: Exception, debug: bool) -> str:
@@ -68,7 +70,7 @@ def bug_report(error: Exception, debug: bool) -> str:
         if debug
         else "Run it again with --debug to see the traceback, and report it."
     )
-    return f"error: this is a bug in sftune: {redacted(summary)}{place}\n  {hint}"
+    return f"error: this is a bug in sftune: {visible(redacted(summary))}{place}\n  {hint}"
 
 
 def _print_traceback(error: Exception) -> None:

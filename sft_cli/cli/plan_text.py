@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sft_cli.cli.visible import one_line
+
 if TYPE_CHECKING:
     from sft_cli.data.prepare import PreparedData
     from sft_cli.plan.plan import Plan
@@ -38,7 +40,7 @@ def run_text(plan: Plan, prepared: PreparedData, origin: str) -> str:
         f"{len(rows):,} rows, {rows.offsets[-1]:,} tokens: {plan.steps:,} steps of {plan.tokens_per_step:,} slots",
     ]
     for source in (*prepared.report.train, *prepared.report.eval):
-        reasons = ", ".join(f"{reason}: {count:,}" for reason, count in source.dropped.items())
+        reasons = ", ".join(f"{one_line(reason)}: {count:,}" for reason, count in source.dropped.items())
         if reasons:
             lines.append(
                 f"{source.path}: {source.rows_in - source.rows_out:,} of {source.rows_in:,} rows left out ({reasons})"

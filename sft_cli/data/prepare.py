@@ -33,6 +33,10 @@ ROWS_AT_ONCE = 512
 
 TOO_LONG = "longer than max_length"
 NOTHING_SUPERVISED = "no supervised token"
+_WHY_LEFT_OUT = {
+    TOO_LONG: "data.overlong: drop asks for that; truncate keeps the beginning of such rows.",
+    NOTHING_SUPERVISED: "A row needs an assistant's turn, and part of it before data.max_length tokens.",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +74,28 @@ def prepare(plan: Plan, *, progress: bool) -> PreparedData:
         return PreparedData(train, None, DataReport(train_reports, ()))
     evaluation, eval_reports = parts[1].prepare(progress=progress)
     return PreparedData(train, evaluation, DataReport(train_reports, eval_reports))
+
+
+def prepare_row(plan: Plan, source: SourceSection, row: RawRow) -> EncodedChat:
+    """Tokenise one row exactly as `prepare` would.
+
+    Args:
+        plan: as for `prepare`.
+        source: of the recipe, which the row belongs to.
+        row: as it was read.
+
+    Raises:
+        DataError: the row is bad, or would be left out; with its place and the reason, whatever `bad_rows` says.
+        ModelError: the tokenizer or the chat template can't be used.
+    """
+    data = plan.recipe.data
+    strict = data.model_copy(update={"bad_rows": "error"})
+    max_length = data.max_length if data.max_length is not None else plan.recipe.batching.tokens
+    tokenisation = _Tokenisation(source, strict, max_length, *_load_model_side(plan))
+    for chat in tokenisation.chats(iter([row]), lambda rows, share: None):
+        return chat
+    (reason,) = tokenisation.report().dropped
+    raise DataError(f"the row is left out: {reason}", where=row.place, fix=_WHY_LEFT_OUT[reason])
 
 
 class _Part:

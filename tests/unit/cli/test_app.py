@@ -36,7 +36,7 @@ def broken_recipe(folder: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["train", "-h"], ["schema"], ["train", "r.yaml"], ["plan", "r.yaml"]]
+    "arguments", [["--help"], ["train", "-h"], ["schema"], ["train", "r.yaml"], ["plan", "r.yaml"], ["data", "r.yaml"]]
 )
 def test_nothing_heavy_is_imported(python: Python, broken_recipe: str, arguments: list[str]) -> None:
     ended = python("-c", PRINT_MODULES, *arguments)
@@ -45,7 +45,9 @@ def test_nothing_heavy_is_imported(python: Python, broken_recipe: str, arguments
     assert not modules & HEAVY
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["schema"], ["train", "r.yaml"], ["plan", "r.yaml"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["schema"], ["train", "r.yaml"], ["plan", "r.yaml"], ["data", "r.yaml"]]
+)
 def test_answers_within_half_a_second(broken_recipe: str, arguments: list[str]) -> None:
     """Of processor time, which is what it takes on a machine that does nothing else: tests run side by side."""
     assert min(processor_seconds("-m", "sft_cli", *arguments) for _ in range(3)) < 0.5
@@ -64,7 +66,7 @@ def processor_seconds(*arguments: str) -> float:
 def test_help_lists_the_commands_and_fits_80_columns(sftune: Callable[..., Ended]) -> None:
     ended = sftune("--help")
     assert ended.code == 0
-    for command in ("train", "check-kernels", "plan", "schema", "init"):
+    for command in ("train", "check-kernels", "plan", "data", "schema", "init"):
         assert f"\n  {command} " in ended.out
     assert "..." not in ended.out.split("Commands:")[1]
     assert "\x1b" not in ended.out
