@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -54,13 +54,15 @@ class RowWriter:
                     file.seek(0)
                     self._write_header(name)
 
-    def append(self, chat: EncodedChat, source: int) -> None:
-        """Add one row of the source with this index."""
+    def append(self, chats: Sequence[EncodedChat], source: int) -> None:
+        """Add rows of the source with this index."""
+        if not chats:
+            return
         with _disk_errors(self._folder.parent):
-            self._append("token_ids", chat.token_ids)
-            self._append("supervised", chat.supervised)
-            self._append("lengths", np.array([len(chat.token_ids)]))
-            self._append("source_of_row", np.array([source]))
+            self._append("token_ids", np.concatenate([chat.token_ids for chat in chats]))
+            self._append("supervised", np.concatenate([chat.supervised for chat in chats]))
+            self._append("lengths", np.array([len(chat.token_ids) for chat in chats]))
+            self._append("source_of_row", np.full(len(chats), source))
 
     def _append(self, name: str, values: np.ndarray[Any, Any]) -> None:
         self._files[name].write(values.astype(_ARRAYS[name], copy=False).tobytes())
