@@ -65,6 +65,12 @@ def _batching(recipe: Recipe) -> Iterator[Problem]:
             "`length_grouped` goes with padding only: packs are full whatever the order",
             "Write `order: shuffled`, or `mode: padding`.",
         )
+    if batching.balance != "none" and batching.mode == "padding":
+        yield Problem(
+            "batching.balance",
+            "goes with packing only: padded rows of a micro-batch are of one length already",
+            "Write `balance: none`, or `mode: packing`.",
+        )
 
 
 def _sharding(recipe: Recipe) -> Iterator[Problem]:

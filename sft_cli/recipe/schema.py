@@ -81,6 +81,10 @@ class BatchingSection(Section):
     order: Literal["shuffled", "length_grouped", "sequential"] = _option(
         "shuffled", "Order of the rows; `length_grouped` goes with padding only"
     )
+    balance: Literal["none", "attention"] = _option(
+        "none",
+        "`attention`: packs that run at the same time on different GPUs cost attention about the same; packing only",
+    )
 
 
 class KernelsSection(Section):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
 import resource
 import subprocess
@@ -45,25 +46,27 @@ def measure(shared: Path, rows: int) -> dict[str, float]:
         make_rows(shared, file, rows)
         plan = _plan(shared, file, Path(folder, "cache"))
         with _peak_memory() as peak:
-            begin = time.perf_counter()
+            begin, begin_cpu = time.perf_counter(), _cpu_seconds()
             data = prepare(plan, progress=False).train
-            seconds = time.perf_counter() - begin
+            seconds, cpu_seconds = time.perf_counter() - begin, _cpu_seconds() - begin_cpu
         packing = _packing_seconds(data.lengths)
         return {
             "rows": rows,
             "mib_read": file.stat().st_size / 2**20,
             "tokens": len(data.token_ids),
             "seconds": seconds,
+            "cpu_seconds": cpu_seconds,
             "rows_per_second": rows / seconds,
             "tokens_per_second": len(data.token_ids) / seconds,
+            "tokens_per_cpu_second": len(data.token_ids) / cpu_seconds,
             "pack_rows_per_second": rows / packing,
             "peak_mib": peak[0] / 2**20,
             "launcher_peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10,
         }
 
 
-def bare_tokenizer(shared: Path) -> float:
-    """Tokens per second of the tokenizer alone, over all cores, on texts that are rendered already."""
+def bare_tokenizer(shared: Path) -> dict[str, float]:
+    """The tokenizer alone, over all cores, on texts that are rendered already."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(shared / "tokenizers" / "qwen3_5")
@@ -75,13 +78,19 @@ def bare_tokenizer(shared: Path) -> float:
     texts = [tokenizer.apply_chat_template(chat, chat_template=template, tokenize=False) for chat in chats]
     backend = tokenizer.backend_tokenizer
     backend.encode_batch(texts[:500], add_special_tokens=False)
-    begin = time.perf_counter()
+    begin, begin_cpu = time.perf_counter(), _cpu_seconds()
     tokens = 0
     for first in range(0, len(texts), 500):
         tokens += sum(
             len(found) for found in backend.encode_batch(texts[first : first + 500], add_special_tokens=False)
         )
-    return tokens / (time.perf_counter() - begin)
+    seconds, cpu_seconds = time.perf_counter() - begin, _cpu_seconds() - begin_cpu
+    return {"tokens_per_second": tokens / seconds, "tokens_per_cpu_second": tokens / cpu_seconds}
+
+
+def _cpu_seconds() -> float:
+    """Of this process and its forks that have ended."""
+    return sum(os.times()[:4])
 
 
 def _packing_seconds(lengths: np.ndarray) -> float:
@@ -145,7 +154,7 @@ def _proportional_bytes(pid: str) -> int:
 def main() -> None:
     shared, *counts = sys.argv[1:]
     if counts == ["bare"]:
-        print(json.dumps({"tokens_per_second": bare_tokenizer(Path(shared))}))
+        print(json.dumps(bare_tokenizer(Path(shared))))
     elif len(counts) == 1:
         print(json.dumps(measure(Path(shared), int(counts[0]))))
     else:

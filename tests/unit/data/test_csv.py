@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sft_cli.data.files import read_file
@@ -93,6 +93,7 @@ def test_no_record_is_no_row(tmp_path: Path, content: bytes) -> None:
 cells = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"))
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(cells, cells), min_size=1))
 def test_what_was_written_is_read(tmp_path_factory: pytest.TempPathFactory, records: list[tuple[str, str]]) -> None:
     file = io.StringIO()

@@ -18,6 +18,7 @@ BASE = "model: {path: org/model}\ndata: {train: org/data}\n"
     ("text", "key", "what"),
     [
         ("batching: {order: length_grouped}", "batching.order", "goes with padding only"),
+        ("batching: {balance: attention, mode: padding}", "batching.balance", "goes with packing only"),
         ("sharding: {backend: none}\nlaunch: {gpus: 2}", "sharding.backend", "for one process, and there are 2"),
         ("optimizer: {in_backward: true}", "optimizer.in_backward", "clip"),
         ("schedule: {warmup: 1.5}", "schedule.warmup", "neither a whole number"),
@@ -50,6 +51,7 @@ def test_max_length_above_the_micro_batch(refused: Callable[..., SftError]) -> N
     "text",
     [
         "batching: {order: length_grouped, mode: padding}",
+        "batching: {balance: attention}",
         "sharding: {backend: none}",
         "sharding: {backend: none}\nlaunch: {gpus: 1}",
         "schedule: {warmup: 0}",
