@@ -89,11 +89,11 @@ class _Part:
     def open(self) -> None:
         """Find the sources, where their tokens are not in the cache."""
         if not is_built(self._cache_dir, self._key):
-            self._opened = [open_source(source) for source in self._sources]
+            self._opened = [open_source(source, self._cache_dir) for source in self._sources]
 
     def prepare(self, *, progress: bool) -> tuple[TokenizedRows, tuple[SourceReport, ...]]:
         def build(writer: RowWriter) -> tuple[SourceReport, ...]:
-            opened = self._opened or [open_source(source) for source in self._sources]
+            opened = self._opened or [open_source(source, self._cache_dir) for source in self._sources]
             tokenizer, renderer = _load_model_side(self._plan)
             reports = []
             for index, (source, read) in enumerate(zip(self._sources, opened, strict=True)):

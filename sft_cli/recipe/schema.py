@@ -43,7 +43,7 @@ class ModelSection(Section):
 
 
 class SourceSection(Section):
-    path: str = Field(description="Hub id, file, glob, folder, or `builtin:chat`", min_length=1)
+    path: str = Field(description="Hub id, file, glob, folder, address (`s3://` ...), or `builtin:chat`", min_length=1)
     revision: str | None = _option(None, "Branch, tag or commit of a hub data set")
     subset: str | None = _option(None, "Configuration of a hub data set")
     split: str | None = _option(

@@ -47,6 +47,13 @@ def test_max_length_above_the_micro_batch(refused: Callable[..., SftError]) -> N
     assert "512" in error.what
 
 
+@pytest.mark.parametrize("key", ["subset", "revision", "split"])
+def test_files_behind_an_address_have_no_keys_of_the_hub(refused: Callable[..., SftError], key: str) -> None:
+    error = refused(f"model: {{path: org/model}}\ndata: {{train: {{path: 's3://bucket/a.jsonl', {key}: test_sft}}}}\n")
+    assert error.where == f"r.yaml:2: data.train.0.{key}"
+    assert f"{key}s" in error.what
+
+
 @pytest.mark.parametrize(
     "text",
     [
