@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 
@@ -23,16 +23,14 @@ class SourceReport:
     """Tokens that are predicted; a row's first never is."""
 
     def plus(self, more: SourceReport) -> SourceReport:
-        """Of a later part of the same source, added to this one."""
-        return SourceReport(
-            path=self.path,
-            format="+".join(sorted({*self.format.split("+"), *more.format.split("+")} - {""})),
-            rows_in=self.rows_in + more.rows_in,
-            rows_out=self.rows_out + more.rows_out,
-            dropped=dict((Counter(self.dropped) + Counter(more.dropped)).most_common()),
-            tokens=self.tokens + more.tokens,
-            supervised_tokens=self.supervised_tokens + more.supervised_tokens,
-        )
+        """Of a later part of the same source, added to this one: numbers and counts by reason are summed."""
+        formats = {*self.format.split("+"), *more.format.split("+")} - {""}
+        summed = {
+            part.name: _sum(getattr(self, part.name), getattr(more, part.name))
+            for part in fields(self)
+            if part.name not in ("path", "format")
+        }
+        return SourceReport(path=self.path, format="+".join(sorted(formats)), **summed)
 
     def to_json(self) -> dict[str, Any]:
         """As an object of JSON."""
@@ -45,3 +43,9 @@ class DataReport:
 
     train: tuple[SourceReport, ...]
     eval: tuple[SourceReport, ...]
+
+
+def _sum(one: Any, other: Any) -> Any:
+    if isinstance(one, dict):
+        return dict((Counter(one) + Counter(other)).most_common())
+    return one + other
