@@ -1,5 +1,5 @@
 # `make demo` and `make test` do everything on a fresh machine; the rest is for those who work on sftune.
-.PHONY: demo test lint format docs test-gpu test-oldest clean help
+.PHONY: demo test lint format docs bench-data test-gpu test-oldest clean help
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -39,6 +39,10 @@ format: $(VENV)/.installed  ## lets ruff rewrite what `make lint` complains of
 
 docs: $(VENV)/.installed  ## writes the generated pages again
 	$(BIN)/python docs/generate.py
+
+SHARED ?= ../shared
+bench-data: $(VENV)/.installed  ## rows a second and memory of tokenising and packing, 20,000 and 200,000 rows; minutes
+	$(BIN)/python tests/bench/data.py $(SHARED) 20000 200000
 
 test-gpu: $(VENV)/.installed  ## the tests that need an NVIDIA GPU and flash-linear-attention; prints what it measured
 	$(BIN)/pip install --quiet --editable '.[gpu]'

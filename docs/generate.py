@@ -35,7 +35,8 @@ starter, `sftune schema` prints the JSON Schema for editors.
   `--set 'batching={tokens: 512}'` merges a section.
 - **Paths** may use `~` and `$VAR` (`$$` is a dollar sign). Input paths are relative to the recipe's folder;
   `output_dir`, `data.cache_dir` and paths given with `--set` are relative to the working directory. A path is a hub id
-  unless it exists, begins with `./`, `../`, `/` or `~`, or ends like a file (`.jsonl`, `.json`, `.parquet`).
+  unless it exists, begins with `./`, `../`, `/` or `~`, or ends like a file (`.jsonl`, `.json`, `.csv`, `.parquet`,
+  also `.gz` and `.zst`). Data may stand behind an address: `s3://bucket/chats/*.jsonl`, `gs://`, `hf://`.
 - *Not yet* marks what this version refuses.
 """
 

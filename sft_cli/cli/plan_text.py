@@ -39,6 +39,7 @@ def run_text(plan: Plan, prepared: PreparedData, origin: str) -> str:
         f"{origin}: {model}, {world_text(plan)}",
         f"{len(rows):,} rows, {rows.offsets[-1]:,} tokens: {plan.steps:,} steps of {plan.tokens_per_step:,} slots",
     ]
+    lines += [f"{at.key} {at.value}: {at.because}" for at in plan.choices if at.key == "batching.order"]
     for source in (*prepared.report.train, *prepared.report.eval):
         reasons = ", ".join(f"{one_line(reason)}: {count:,}" for reason, count in source.dropped.items())
         if reasons:

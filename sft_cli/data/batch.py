@@ -130,10 +130,17 @@ def pack_rows(rows: TokenizedRows, row_ids: Sequence[int], slots: int) -> Batch:
     )
 
 
-def pad_rows(rows: TokenizedRows, row_ids: Sequence[int]) -> Batch:
-    """Stack rows, padded on the right to the longest of them."""
+def pad_rows(rows: TokenizedRows, row_ids: Sequence[int], length: int | None = None) -> Batch:
+    """Stack rows, padded on the right to `length` tokens; None: to the longest of them.
+
+    Raises:
+        ValueError: a row is longer than `length`.
+    """
     lengths = rows.lengths[list(row_ids)]
-    shape = (len(lengths), int(lengths.max()))
+    longest = int(lengths.max())
+    shape = (len(lengths), longest if length is None else length)
+    if longest > shape[1]:
+        raise ValueError(f"a row of {longest} tokens doesn't fit {shape[1]}")
     input_ids = np.full(shape, PAD_ID, dtype=np.int64)
     targets = np.full(shape, IGNORED, dtype=np.int64)
     for index, row in enumerate(row_ids):

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -39,7 +39,7 @@ class RowWriter:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        with _disk_errors(self._folder.parent):
+        with disk_errors(self._folder.parent):
             for name in _ARRAYS:
                 self._files[name] = self._stack.enter_context((self._folder / f"{name}.npy").open("wb"))
                 self._write_header(name)
@@ -48,19 +48,21 @@ class RowWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        with _disk_errors(self._folder.parent), self._stack:
+        with disk_errors(self._folder.parent), self._stack:
             if kind is None:
                 for name, file in self._files.items():
                     file.seek(0)
                     self._write_header(name)
 
-    def append(self, chat: EncodedChat, source: int) -> None:
-        """Add one row of the source with this index."""
-        with _disk_errors(self._folder.parent):
-            self._append("token_ids", chat.token_ids)
-            self._append("supervised", chat.supervised)
-            self._append("lengths", np.array([len(chat.token_ids)]))
-            self._append("source_of_row", np.array([source]))
+    def append(self, chats: Sequence[EncodedChat], source: int) -> None:
+        """Add rows of the source with this index."""
+        if not chats:
+            return
+        with disk_errors(self._folder.parent):
+            self._append("token_ids", np.concatenate([chat.token_ids for chat in chats]))
+            self._append("supervised", np.concatenate([chat.supervised for chat in chats]))
+            self._append("lengths", np.array([len(chat.token_ids) for chat in chats]))
+            self._append("source_of_row", np.full(len(chats), source))
 
     def _append(self, name: str, values: np.ndarray[Any, Any]) -> None:
         self._files[name].write(values.astype(_ARRAYS[name], copy=False).tobytes())
@@ -111,9 +113,22 @@ def load_or_build(cache_dir: Path, key: str, build: Callable[[RowWriter], tuple[
     return found
 
 
+@contextmanager
+def disk_errors(cache_dir: Path) -> Iterator[None]:
+    """Raises CheckpointError where what is done inside can't be written into the cache."""
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(
+            f"the cache of data can't be written: {error}",
+            where=f"data.cache_dir: {cache_dir}",
+            fix="Free space there, or set data.cache_dir to a folder that can be written.",
+        ) from error
+
+
 def _build(entry: Path, build: Callable[[RowWriter], tuple[SourceReport, ...]]) -> None:
     unfinished = entry.with_name(f"{entry.name}.unfinished")
-    with _disk_errors(entry.parent):
+    with disk_errors(entry.parent):
         for leftover in (unfinished, entry):
             if leftover.exists():
                 shutil.rmtree(leftover)
@@ -122,7 +137,7 @@ def _build(entry: Path, build: Callable[[RowWriter], tuple[SourceReport, ...]]) 
         with RowWriter(unfinished) as writer:
             reports = build(writer)
         text = json.dumps([report.to_json() for report in reports], indent=2)
-        with _disk_errors(entry.parent):
+        with disk_errors(entry.parent):
             (unfinished / _REPORT).write_text(text + "\n", encoding="utf-8")
             unfinished.rename(entry)
     except BaseException:
@@ -160,7 +175,7 @@ def _locked(path: Path) -> Iterator[None]:
     Its file is removed at the end, so that an error leaves nothing behind.
     """
     while True:
-        with _disk_errors(path.parent):
+        with disk_errors(path.parent):
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -181,15 +196,3 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
         return False
-
-
-@contextmanager
-def _disk_errors(cache_dir: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise CheckpointError(
-            f"tokenised data can't be written: {error}",
-            where=f"data.cache_dir: {cache_dir}",
-            fix="Free space there, or set data.cache_dir to a folder that can be written.",
-        ) from error

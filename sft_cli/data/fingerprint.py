@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from sft_cli.data.builtin_chat import generate
+from sft_cli.data.remote.listing import pinned_listing
 from sft_cli.data.sources import BUILTIN, local_files
 from sft_cli.plan.plan import Plan
+from sft_cli.recipe.paths import is_address
 from sft_cli.recipe.schema import SourceSection
 
 HASHED_BYTES = 64 * 2**20
@@ -22,8 +24,8 @@ _TOKENIZER_FILES = ("*.json", "*.jinja", "*.model", "*.txt", "*.py", "additional
 def data_facts(plan: Plan, sources: tuple[SourceSection, ...], max_length: int) -> dict[str, Any]:
     """Everything that the tokens of `sources` depend on. Weights, seeds and batching are not among it.
 
-    A hub data set counts by its name and revision, which `pin_sources` makes a commit; a tokenizer by what its files
-    hold.
+    A hub data set counts by its name and revision, which `pin_sources` makes a commit, and files behind an address by
+    what stands for their versions; a tokenizer by what its files hold.
 
     Raises:
         DataError: a local source is missing.
@@ -31,7 +33,7 @@ def data_facts(plan: Plan, sources: tuple[SourceSection, ...], max_length: int) 
     data, model = plan.recipe.data, plan.recipe.model
     folder = plan.tokenizer_folder
     return {
-        "sources": [_source_facts(source) for source in sources],
+        "sources": [_source_facts(source, Path(data.cache_dir).expanduser()) for source in sources],
         "tokenizer": _tokenizer_facts(Path(folder)) if folder is not None else None,
         "template": _file_facts(Path(model.chat_template)) if model.chat_template is not None else None,
         "versions": [version("transformers"), version("tokenizers"), version("jinja2")],
@@ -39,15 +41,18 @@ def data_facts(plan: Plan, sources: tuple[SourceSection, ...], max_length: int) 
     }
 
 
-def _source_facts(source: SourceSection) -> list[Any]:
-    files = local_files(source)
+def _source_facts(source: SourceSection, cache_dir: Path) -> list[Any]:
+    revision = source.revision
     contents: Any = None
+    if is_address(source.path) and revision is None:
+        revision = pinned_listing(cache_dir, source.path, None).digest
+    files = local_files(source)
     if files is not None:
         contents = [_file_facts(file) for file in files]
     elif source.path.startswith(BUILTIN):
         conversations = json.dumps([generate("train"), generate("heldout")])
         contents = hashlib.sha256(conversations.encode()).hexdigest()
-    return [source.path, source.revision, source.subset, source.split, source.format, contents]
+    return [source.path, revision, source.subset, source.split, source.format, contents]
 
 
 def _tokenizer_facts(folder: Path) -> list[Any]:

@@ -82,12 +82,13 @@ def _rank_batch(rows: TokenizedRows, batches: MicroBatches, round_index: int, pl
     """The micro-batch of one rank in one round; a filler where the round is short."""
     first = round_index * plan.world.ranks
     index = first + rank
-    if index < len(batches):
-        return _collate(rows, batches.groups[index], plan)
-    return _collate(rows, batches.groups[first], plan).emptied()
+    is_filler = index >= len(batches)
+    source = first if is_filler else index
+    batch = _collate(rows, batches.groups[source], int(batches.slots[source]), plan)
+    return batch.emptied() if is_filler else batch
 
 
-def _collate(rows: TokenizedRows, row_ids: list[int], plan: Plan) -> Batch:
-    batching = plan.recipe.batching
-    batch = pack_rows(rows, row_ids, batching.tokens) if batching.mode == "packing" else pad_rows(rows, row_ids)
+def _collate(rows: TokenizedRows, row_ids: list[int], slots: int, plan: Plan) -> Batch:
+    is_packing = plan.recipe.batching.mode == "packing"
+    batch = pack_rows(rows, row_ids, slots) if is_packing else pad_rows(rows, row_ids, slots // len(row_ids))
     return batch.pinned() if plan.world.device == "cuda" else batch

@@ -1,7 +1,8 @@
 """Which rows make which micro-batch, in which order, and which micro-batches make a step. Pure numpy.
 
-Everything here follows from the lengths, the recipe and the epoch's number alone. The list of micro-batches of an
-epoch does not depend on the number of ranks; rank `r` takes every `ranks`-th of them.
+Everything here follows from the lengths, the recipe and the epoch's number alone. Which micro-batches an epoch has, and
+in which order, does not depend on the number of ranks; rank `r` takes every `ranks`-th of them. `balance: attention`
+changes their order, inside a step only.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from sft_cli.data.balance import attention_costs, even_rounds
 from sft_cli.data.packing import best_fit, next_fit
+from sft_cli.data.padding import pad_greedily
 from sft_cli.data.rows import TokenizedRows
 from sft_cli.errors import DataError
 from sft_cli.plan.plan import Plan
@@ -47,7 +50,7 @@ def train_micro_batches(rows: TokenizedRows, plan: Plan, epoch: int) -> MicroBat
     """The micro-batches of one training epoch.
 
     - `shuffled` packing: best fit over all rows (ties in random order), then the packs are shuffled.
-    - `shuffled` padding: rows in random order, grouped while (rows * longest row) fits `batching.tokens`.
+    - `shuffled` padding: rows in random order, grouped while rows * `padded_length` fits `batching.tokens`.
     - `length_grouped` padding: rows of similar length together, ties in random order, then the batches are shuffled.
     - `sequential`: rows in file order, source after source, each source as often as its weight says; a row that does
       not fit opens the next micro-batch, so the order is exactly that of the files, in packs less full than best fit.
@@ -105,16 +108,29 @@ def epoch_steps(rows: TokenizedRows, plan: Plan, epoch: int) -> tuple[MicroBatch
         DataError: there are fewer micro-batches than ranks.
     """
     batches = train_micro_batches(rows, plan, epoch)
-    ranks = plan.world.ranks
+    ranks, batching = plan.world.ranks, plan.recipe.batching
     if len(batches) < ranks:
-        unit = "packs" if plan.recipe.batching.mode == "packing" else "micro-batches"
+        unit = "packs" if batching.mode == "packing" else "micro-batches"
         raise DataError(
             f"fewer {unit} than ranks: {len(rows):,} rows make {len(batches)} {unit} of "
-            f"{plan.recipe.batching.tokens:,} token slots, for {ranks} ranks",
+            f"{batching.tokens:,} token slots, for {ranks} ranks",
             where=", ".join(source.path for source in plan.recipe.data.train),
             fix="Lower batching.tokens, use more data, or fewer processes (launch.gpus).",
         )
-    return batches, steps_of_epoch(batches, ranks, plan.recipe.train.tokens_per_step)
+    steps = steps_of_epoch(batches, ranks, plan.recipe.train.tokens_per_step)
+    if batching.balance == "attention":
+        batches = _balanced(batches, steps, ranks, rows.lengths)
+    return batches, steps
+
+
+def _balanced(batches: MicroBatches, steps: list[StepRounds], ranks: int, lengths: NDArray[np.int64]) -> MicroBatches:
+    """The packs of each step, which stay its own, in rounds of packs that cost about the same. All have equal slots."""
+    costs = attention_costs(batches.groups, lengths)
+    order: list[int] = []
+    for step in steps:
+        first, end = step.first * ranks, min(step.end * ranks, len(batches))
+        order += [first + index for index in even_rounds(costs[first:end], ranks)]
+    return MicroBatches([batches.groups[index] for index in order], batches.slots)
 
 
 def count_steps(rows: TokenizedRows, plan: Plan) -> int:
@@ -162,22 +178,4 @@ def _group(lengths: NDArray[np.int64], row_ids: NDArray[np.int64], batching: Bat
         return MicroBatches(groups, np.full(len(groups), capacity, dtype=np.int64))
     if batching.order == "length_grouped":
         row_ids = row_ids[np.argsort(lengths[row_ids], kind="stable")]
-    return _pad_greedily(lengths, row_ids, capacity)
-
-
-def _pad_greedily(lengths: NDArray[np.int64], row_ids: NDArray[np.int64], capacity: int) -> MicroBatches:
-    groups: list[list[int]] = []
-    slots: list[int] = []
-    longest = 0
-    for row, length in zip(row_ids.tolist(), lengths[row_ids].tolist(), strict=True):
-        longest = max(longest, length)
-        if groups and (len(groups[-1]) + 1) * longest <= capacity:
-            groups[-1].append(row)
-            slots[-1] = len(groups[-1]) * longest
-        elif length <= capacity:
-            groups.append([row])
-            slots.append(length)
-            longest = length
-        else:
-            raise ValueError(f"a row of {length} tokens doesn't fit {capacity} slots")
-    return MicroBatches(groups, np.array(slots, dtype=np.int64))
+    return MicroBatches(*pad_greedily(lengths, row_ids, capacity))

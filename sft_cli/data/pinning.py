@@ -1,34 +1,40 @@
-"""Hub data sets of a plan pinned to the commit that the hub has now, so that every process reads the same rows.
+"""Data sets elsewhere pinned to what they are now, so that every process of a run reads the same rows.
 
-Also what makes the cache of tokenised rows honest: a commit never changes, a branch does.
+A hub data set to the commit that its branch means; files behind an address to what stands for their versions. Also what
+makes the cache of tokenised rows honest: a commit never changes, a branch does.
 """
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from sft_cli.data.hub_copies import prepared_commits
+from sft_cli.data.remote.listing import Listing, ask_for_listing, note_listing, noted_listing
 from sft_cli.data.sources import is_hub
 from sft_cli.errors import DataError
 from sft_cli.plan import hub
 from sft_cli.plan.hub_refusals import not_at_hand
 from sft_cli.plan.plan import Choice, Plan
+from sft_cli.recipe.paths import is_address
 from sft_cli.recipe.places import Places
 from sft_cli.recipe.schema import SourceSection
 
 
 def pin_sources(plan: Plan, places: Places | None = None, *, progress: bool, ask_hub: bool = True) -> Plan:
-    """The plan with a commit as `revision` of every hub data set, and the reason among its choices.
+    """The plan with a `revision` of every data set that is not on this machine, and the reason among its choices.
 
-    Each data set is looked up once; where the hub can't be reached, the copy in the local cache counts.
+    Each hub data set is looked up once; where the hub can't be reached, the copy in the local cache counts. Files
+    behind an address are listed.
 
     Args:
         places: where the recipe's keys stand, for errors.
         progress: say on stderr where a cached copy is read because the hub gives no answer.
-        ask_hub: False takes the local cache's word for everything.
+        ask_hub: False takes the local cache's word for everything, and asks no network.
 
     Raises:
-        DataError: no such data set or revision, no access to it, or the hub can't be reached and the cache has no copy.
+        DataError: no such data set, revision or file, no access to it, or it can't be reached and no copy is here.
+        CheckpointError: the cache can't be written.
     """
     pins = _Pins(progress=progress, ask_hub=ask_hub)
     data, choices = plan.recipe.data, list(plan.choices)
@@ -43,6 +49,10 @@ def pin_sources(plan: Plan, places: Places | None = None, *, progress: bool, ask
                 commit, because = pins.of(repo, source.subset)
                 source = source.model_copy(update={"revision": commit})
                 choices.append(Choice(key=f"{key}.revision", value=commit, because=because))
+            elif is_address(source.path) and source.revision is None:
+                listing, because = _listing(source.path, Path(data.cache_dir).expanduser(), ask=ask_hub)
+                source = source.model_copy(update={"revision": listing.digest})
+                choices.append(Choice(key=f"data.{part}.{index}.revision", value=listing.digest, because=because))
             pinned.append(source)
         parts[part] = tuple(pinned)
     recipe = plan.recipe.model_copy(update={"data": data.model_copy(update=parts)})
@@ -59,8 +69,20 @@ def note_pins(plan: Plan, pinned: Plan) -> None:
         pinned: what that returned.
     """
     for given, found in zip(_sources(plan), _sources(pinned), strict=True):
-        if given.revision != found.revision and found.revision is not None:
+        if is_hub(given) and given.revision != found.revision and found.revision is not None:
             hub.note_commit(hub.Repo("dataset", given.path, given.revision, given.path), found.revision)
+
+
+def _listing(address: str, cache_dir: Path, *, ask: bool) -> tuple[Listing, str]:
+    """The files behind an address, and why these."""
+    if ask:
+        listing = ask_for_listing(address)
+        note_listing(cache_dir, address, listing)
+        return listing, f"the {listing.summary} that are there now"
+    noted = noted_listing(cache_dir, address)
+    if noted is None:
+        raise DataError("not looked at yet, and a plan asks no network", where=address, fix="`sftune train` does.")
+    return noted, f"the {noted.summary} that were there when it was last asked: a plan asks no network"
 
 
 def _sources(plan: Plan) -> tuple[SourceSection, ...]:

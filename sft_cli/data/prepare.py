@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sft_cli.data.blocks import Block, tokenised
 from sft_cli.data.cache import RowWriter, cache_key, is_built, load_or_build
 from sft_cli.data.chat import EncodedChat, check_chat, check_text, encode
 from sft_cli.data.fingerprint import data_facts
@@ -113,20 +115,35 @@ class _Part:
     def open(self) -> None:
         """Find the sources, where their tokens are not in the cache."""
         if not is_built(self._cache_dir, self._key):
-            self._opened = [open_source(source) for source in self._sources]
+            self._opened = [open_source(source, self._cache_dir) for source in self._sources]
 
     def prepare(self, *, progress: bool) -> tuple[TokenizedRows, tuple[SourceReport, ...]]:
         def build(writer: RowWriter) -> tuple[SourceReport, ...]:
-            opened = self._opened or [open_source(source) for source in self._sources]
+            opened = self._opened or [open_source(source, self._cache_dir) for source in self._sources]
             tokenizer, renderer = _load_model_side(self._plan)
             reports = []
             for index, (source, read) in enumerate(zip(self._sources, opened, strict=True)):
-                with show_progress(_short_name(source.path), shown=progress) as advance:
+
+                def tokenise(rows: list[RawRow], source: SourceSection = source) -> Block:
                     data = self._plan.recipe.data
                     tokenisation = _Tokenisation(source, data, self._max_length, tokenizer, renderer)
-                    for chat in tokenisation.chats(read(), advance):
-                        writer.append(chat, index)
-                reports.append(tokenisation.report())
+                    chats = list(tokenisation.chats(iter(rows), lambda rows, share: None))
+                    return Block(chats, tokenisation.report(), rows[-1].share_read)
+
+                report = None
+                with (
+                    show_progress(_short_name(source.path), shown=progress) as advance,
+                    closing(tokenised(read(), tokenise)) as blocks,
+                ):
+                    for block in blocks:
+                        writer.append(block.rows, index)
+                        report = block.report if report is None else report.plus(block.report)
+                        advance(report.rows_in, block.share_read)
+                if report is None:
+                    raise DataError(
+                        "holds no row", where=source.path, fix="An empty source is a mistake: fill it or remove it."
+                    )
+                reports.append(report)
             _refuse_empty(reports)
             return tuple(reports)
 
@@ -185,10 +202,6 @@ class _Tokenisation:
                     yield fitted
             self._rows_in += len(batch)
             advance(self._rows_in, batch[-1].share_read)
-        if self._rows_in == 0:
-            raise DataError(
-                "holds no row", where=self._source.path, fix="An empty source is a mistake: fill it or remove it."
-            )
 
     def report(self) -> SourceReport:
         return SourceReport(

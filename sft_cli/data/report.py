@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections import Counter
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 
@@ -24,6 +25,16 @@ class SourceReport:
     changed: dict[str, int] = field(default_factory=dict)
     """Rows that the chat template renders without all they say, by reason. They are trained on as rendered."""
 
+    def plus(self, more: SourceReport) -> SourceReport:
+        """Of a later part of the same source, added to this one: numbers and counts by reason are summed."""
+        formats = {*self.format.split("+"), *more.format.split("+")} - {""}
+        summed = {
+            part.name: _sum(getattr(self, part.name), getattr(more, part.name))
+            for part in fields(self)
+            if part.name not in ("path", "format")
+        }
+        return SourceReport(path=self.path, format="+".join(sorted(formats)), **summed)
+
     def to_json(self) -> dict[str, Any]:
         """As an object of JSON."""
         return asdict(self)
@@ -35,3 +46,9 @@ class DataReport:
 
     train: tuple[SourceReport, ...]
     eval: tuple[SourceReport, ...]
+
+
+def _sum(one: Any, other: Any) -> Any:
+    if isinstance(one, dict):
+        return dict((Counter(one) + Counter(other)).most_common())
+    return one + other

@@ -1,4 +1,4 @@
-"""Rows of a source of the recipe: local files, a hub data set, or the built-in conversations."""
+"""Rows of a source of the recipe: files here or behind an address, a hub data set, the built-in conversations."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from sft_cli.data.builtin_chat import generate
 from sft_cli.data.files import SUFFIXES, find_files, read_file
 from sft_cli.data.hub import open_hub
 from sft_cli.data.raw import RawRow
+from sft_cli.data.remote.copies import read_copies
+from sft_cli.data.remote.listing import pinned_listing
 from sft_cli.errors import DataError
 from sft_cli.plan.hub import is_hub_id
+from sft_cli.recipe.paths import is_address
 from sft_cli.recipe.schema import SourceSection
 
 BUILTIN = "builtin:"
@@ -20,8 +23,12 @@ OpenedSource = Callable[[], Iterator[RawRow]]
 """Reads all rows of a source, in file order."""
 
 
-def open_source(source: SourceSection) -> OpenedSource:
+def open_source(source: SourceSection, cache_dir: Path) -> OpenedSource:
     """Find a source; of a hub data set also whether it has what is asked of it, before any row is downloaded.
+
+    Args:
+        source: as the plan has it.
+        cache_dir: where copies of files behind an address are kept.
 
     Returns:
         What reads all rows, in file order; it raises a DataError where they can't be read.
@@ -29,6 +36,8 @@ def open_source(source: SourceSection) -> OpenedSource:
     Raises:
         DataError: there is nothing to read.
     """
+    if is_address(source.path):
+        return partial(read_copies, pinned_listing(cache_dir, source.path, source.revision), cache_dir)
     files = local_files(source)
     if files is not None:
         return partial(_read_files, files)
@@ -52,11 +61,11 @@ def evaluation_source(source: SourceSection) -> SourceSection:
 
 def is_hub(source: SourceSection) -> bool:
     """Whether a source is a data set of the hub."""
-    return not source.path.startswith(BUILTIN) and not _is_local(source.path)
+    return not source.path.startswith(BUILTIN) and not is_address(source.path) and not _is_local(source.path)
 
 
 def local_files(source: SourceSection) -> list[Path] | None:
-    """The files of a local source; None for a built-in or a hub data set.
+    """The files of a local source; None for an address, a built-in or a hub data set.
 
     Raises:
         DataError: nothing is there, or keys are set that go with hub data sets only.
@@ -74,7 +83,7 @@ def local_files(source: SourceSection) -> list[Path] | None:
 
 
 def _is_local(path: str) -> bool:
-    if path.startswith(BUILTIN):
+    if path.startswith(BUILTIN) or is_address(path):
         return False
     return (
         Path(path).exists()

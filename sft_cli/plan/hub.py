@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from sft_cli.plan.hub_refusals import answer_to, failed_download, first_line, hub_errors
 
@@ -26,6 +26,7 @@ _HUB_NAME = r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?"
 _HUB_ID = re.compile(f"{_HUB_NAME}(/{_HUB_NAME})?")
 _HUB_ID_CHARACTERS = 96
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+Answer = TypeVar("Answer")
 _YES = ("1", "ON", "YES", "TRUE")
 
 
@@ -75,7 +76,7 @@ def look_up(repo: Repo) -> Listing:
     if variable is not None:
         raise Unreachable(f"{variable} forbids asking the Hugging Face hub")
     try:
-        return _within(LOOK_UP_SECONDS, lambda: _ask(repo))
+        return within(LOOK_UP_SECONDS, lambda: _ask(repo))
     except TimeoutError as error:
         raise Unreachable(
             f"the Hugging Face hub can't be reached: no answer within {LOOK_UP_SECONDS:g} seconds"
@@ -144,6 +145,26 @@ def note_commit(repo: Repo, commit: str) -> None:
     unfinished.replace(reference)
 
 
+def within(seconds: float, ask: Callable[[], Answer]) -> Answer:
+    """Runs `ask` in a thread that nobody waits for any longer than this.
+
+    A timeout of the HTTP library counts anew for each address and phase, and none covers the search for a name.
+
+    Raises:
+        TimeoutError: it has not returned in time. Anything that it raises.
+    """
+    answer: Future[Answer] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(ask())
+        except BaseException as error:  # carried over to the thread that waits, which raises it
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name="look-up", daemon=True).start()
+    return answer.result(timeout=seconds)
+
+
 def _reference(repo: Repo) -> Path:
     from huggingface_hub import constants
     from huggingface_hub.file_download import repo_folder_name
@@ -190,23 +211,3 @@ def _answers_of_a_hub() -> Iterator[None]:
         yield
     except (LookupError, TypeError, AttributeError) as error:
         raise ValueError("its answer is not one of a hub; check HF_ENDPOINT") from error
-
-
-def _within(seconds: float, ask: Callable[[], Listing]) -> Listing:
-    """Runs `ask` in a thread that nobody waits for any longer than this.
-
-    A timeout of the HTTP library counts anew for each address and phase, and none covers the search for a name.
-
-    Raises:
-        TimeoutError: it has not returned in time. Anything that it raises.
-    """
-    answer: Future[Listing] = Future()
-
-    def run() -> None:
-        try:
-            answer.set_result(ask())
-        except BaseException as error:  # carried over to the thread that waits, which raises it
-            answer.set_exception(error)
-
-    threading.Thread(target=run, name="hub look-up", daemon=True).start()
-    return answer.result(timeout=seconds)

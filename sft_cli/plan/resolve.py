@@ -76,6 +76,7 @@ def resolve(
             *world_choices,
             *_data_choices(recipe, max_length),
             *kernel_choices,
+            *_order_choices(recipe),
             *_step_choices(recipe, micro_batches, world.ranks),
             _flops_choice(flops, f"rows of data.max_length, {max_length:,} tokens: an upper bound until data is read"),
         ),
@@ -169,6 +170,17 @@ def _data_choices(recipe: Recipe, max_length: int) -> list[Choice]:
         because = "batching.tokens, the longest that fits"
         choices.append(Choice(key="data.max_length", value=max_length, because=because))
     return choices
+
+
+def _order_choices(recipe: Recipe) -> list[Choice]:
+    """A choice that the user made, told with what it costs: nothing in the metrics would show it."""
+    if recipe.batching.order != "length_grouped":
+        return []
+    because = (
+        "asked for; rows of one length tend to be of one kind, so those of a step are more alike than chance would "
+        "have them: packing pads less and has no such ties"
+    )
+    return [Choice(key="batching.order", value="length_grouped", because=because)]
 
 
 def _step_choices(recipe: Recipe, micro_batches: int, ranks: int) -> list[Choice]:

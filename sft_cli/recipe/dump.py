@@ -53,7 +53,7 @@ def to_yaml(recipe: Recipe) -> str:
     values = recipe.model_dump(mode="json", exclude_defaults=True)
     for path in _written_paths(recipe):
         value = lookup(values, path)
-        if isinstance(value, str) and value.startswith("/"):
+        if isinstance(value, str) and (value.startswith("/") or paths.is_address(value)):
             values = replaced(values, path, paths.escaped(value))
     # The default is relative to wherever the recipe is read; a run has one folder.
     values["output_dir"] = paths.escaped(recipe.output_dir)

@@ -28,6 +28,9 @@ LOCAL_INPUTS: frozenset[SchemaPath] = frozenset({("model", "chat_template")})
 OUTPUTS: tuple[SchemaPath, ...] = (("output_dir",), ("data", "cache_dir"))
 """Written by a run, relative to the working directory."""
 
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_LOCAL_FILE = re.compile(r"file://(?:localhost)?(?=/)", re.IGNORECASE)
+
 FILE_SUFFIXES = (
     ".jsonl",
     ".json",
@@ -86,9 +89,16 @@ def _one(value: Any, key: SchemaPath, where: str, folder: Path) -> Any:
     if key in LOCAL_INPUTS:
         return absolute(expanded(value, where), folder)
     if key in HUB_OR_LOCAL:
-        path = expanded(value, where)
+        path = _LOCAL_FILE.sub("", expanded(value, where))
+        if key[0] == "data" and is_address(path):
+            return path
         return absolute(path, folder) if looks_local(path) or os.path.exists(Path(folder, path)) else path
     return value
+
+
+def is_address(path: str) -> bool:
+    """Whether a path is an address that says its protocol, such as `s3://bucket/chats/*.jsonl`."""
+    return _ADDRESS.match(path) is not None
 
 
 def looks_local(path: str) -> bool:

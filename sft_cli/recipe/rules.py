@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sft_cli.errors import RecipeError
+from sft_cli.recipe.paths import is_address
 from sft_cli.recipe.places import Places
 from sft_cli.recipe.problems import Problem, raise_for
 from sft_cli.recipe.schema import EvaluateSection, Recipe, SourceSection
@@ -64,6 +65,12 @@ def _batching(recipe: Recipe) -> Iterator[Problem]:
             "batching.order",
             "`length_grouped` goes with padding only: packs are full whatever the order",
             "Write `order: shuffled`, or `mode: padding`.",
+        )
+    if batching.balance != "none" and batching.mode == "padding":
+        yield Problem(
+            "batching.balance",
+            "goes with packing only: padded rows of a micro-batch are of one length already",
+            "Write `balance: none`, or `mode: packing`.",
         )
 
 
@@ -138,14 +145,12 @@ def _source(source: SourceSection, key: str) -> Iterator[Problem]:
     if _is_hub(source.path):
         return
     if source.subset is not None:
-        yield Problem(f"{key}.subset", "only data sets of the hub have subsets, and this one is local", "Remove it.")
+        yield Problem(f"{key}.subset", "only data sets of the hub have subsets, and this one is not", "Remove it.")
     if source.revision is not None:
-        yield Problem(
-            f"{key}.revision", "only data sets of the hub have revisions, and this one is local", "Remove it."
-        )
+        yield Problem(f"{key}.revision", "only data sets of the hub have revisions, and this one is not", "Remove it.")
     # `split: train` is what local files are called elsewhere; it asks for nothing that isn't done.
-    if Path(source.path).is_absolute() and source.split not in (None, "train"):
-        what = f"local files have no splits, so no `{source.split}`"
+    if not source.path.startswith("builtin:") and source.split not in (None, "train"):
+        what = f"files have no splits, so no `{source.split}`"
         yield Problem(f"{key}.split", what, "Remove it, and name the file that holds that split.")
 
 
@@ -160,4 +165,4 @@ def _secrets(value: Any, key: str) -> Iterator[Problem]:
 
 
 def _is_hub(path: str) -> bool:
-    return not path.startswith("builtin:") and not Path(path).is_absolute()
+    return not path.startswith("builtin:") and not Path(path).is_absolute() and not is_address(path)

@@ -43,7 +43,7 @@ class ModelSection(Section):
 
 
 class SourceSection(Section):
-    path: str = Field(description="Hub id, file, glob, folder, or `builtin:chat`", min_length=1)
+    path: str = Field(description="Hub id, file, glob, folder, address (`s3://` ...), or `builtin:chat`", min_length=1)
     revision: str | None = _option(None, "Branch, tag or commit of a hub data set")
     subset: str | None = _option(None, "Configuration of a hub data set")
     split: str | None = _option(
@@ -80,6 +80,10 @@ class BatchingSection(Section):
     tokens: int = _option(8192, "Token slots of one micro-batch on one GPU", gt=1, le=2**24)
     order: Literal["shuffled", "length_grouped", "sequential"] = _option(
         "shuffled", "Order of the rows; `length_grouped` goes with padding only"
+    )
+    balance: Literal["none", "attention"] = _option(
+        "none",
+        "`attention`: packs that run at the same time on different GPUs cost attention about the same; packing only",
     )
 
 

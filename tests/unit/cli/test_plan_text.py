@@ -90,3 +90,10 @@ def test_rows_that_were_left_out_are_not_kept_quiet() -> None:
     assert "a.jsonl: 3 of 12 rows left out (no supervised token: 2, bad json: 1)\n" in text
     assert text.count("b.jsonl") == 1
     assert text.endswith("writes to /runs/x")
+
+
+def test_a_run_that_groups_rows_by_length_is_told_what_that_costs() -> None:
+    choice = Choice(key="batching.order", value="length_grouped", because="asked for; rows of a step are alike")
+    prepared = PreparedData(rows_from_lists([([1, 2], [0, 1])]), None, DataReport((), ()))
+    text = run_text(make_plan(choices=(choice,)), prepared, "r.yaml")
+    assert "batching.order length_grouped: asked for; rows of a step are alike\n" in text

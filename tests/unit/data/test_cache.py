@@ -3,6 +3,7 @@ from __future__ import annotations
 import multiprocessing
 import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ ROWS = [[1, 2, 3], [70_000, 5]]
 def build(writer: RowWriter) -> tuple[SourceReport, ...]:
     for index, row in enumerate(ROWS):
         token_ids = np.array(row, dtype=np.uint32)
-        writer.append(EncodedChat(token_ids, (token_ids % 2).astype(np.uint8)), index)
+        writer.append([EncodedChat(token_ids, (token_ids % 2).astype(np.uint8))], index)
     return tuple(
         SourceReport(f"{index}.jsonl", "messages", 3, 1, {"x": 2}, len(row), 1) for index, row in enumerate(ROWS)
     )
@@ -46,7 +47,7 @@ class _Ignore(RowWriter):
     def __init__(self) -> None:
         pass
 
-    def append(self, chat: EncodedChat, source: int) -> None:
+    def append(self, chats: Sequence[EncodedChat], source: int) -> None:
         pass
 
 

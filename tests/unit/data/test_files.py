@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -54,16 +55,35 @@ def test_a_bad_line_is_a_row_with_a_problem_and_reading_goes_on(tmp_path: Path, 
     assert (bad.place, bad.problem.reason, bad.value) == (f"{file}:3", reason, None)
 
 
-def test_gzip(tmp_path: Path) -> None:
-    file = write(tmp_path, "a.jsonl.gz", gzip.compress(b'{"t": 1}\n{"t": 2}\n'))
-    assert [(row.place, row.value) for row in read_file(file)] == [(f"{file}:1", {"t": 1}), (f"{file}:2", {"t": 2})]
+def zstd(content: bytes) -> bytes:
+    return pa.compress(content, codec="zstd", asbytes=True)
+
+
+@pytest.mark.parametrize(("ending", "compress"), [(".gz", gzip.compress), (".zst", zstd)])
+def test_compressed_files(tmp_path: Path, ending: str, compress: Callable[[bytes], bytes]) -> None:
+    lines = write(tmp_path, f"a.jsonl{ending}", compress(b'{"t": 1}\n') + compress(b'{"t": 2}\n'))
+    rows = list(read_file(lines))
+    assert [(row.place, row.value) for row in rows] == [(f"{lines}:1", {"t": 1}), (f"{lines}:2", {"t": 2})]
+    assert rows[-1].share_read == 1.0
+    document = write(tmp_path, f"a.JSON{ending.upper()}", compress(b'[{"t": 1}, {"t": 2}]'))
+    table = write(tmp_path, f"a.csv{ending}", compress(b"t\n1\n2\n"))
+    assert [row.value for row in read_file(document)] == [{"t": 1}, {"t": 2}]
+    assert [row.value for row in read_file(table)] == [{"t": "1"}, {"t": "2"}]
+    assert len(find_files(str(tmp_path))) == 3
 
 
 @pytest.mark.parametrize(
-    "content", [b"not gzip", gzip.compress(b'{"t": 1}\n' * 500, mtime=0)[:-20]], ids=["not gzip", "cut off"]
+    ("ending", "content"),
+    [
+        (".gz", b"not gzip"),
+        (".gz", gzip.compress(b'{"t": 1}\n' * 500, mtime=0)[:-20]),
+        (".zst", b"not zstd"),
+        (".zst", zstd(b'{"t": 1}\n' * 500)[:-20]),
+    ],
+    ids=["not gzip", "gzip cut off", "not zstd", "zstd cut off"],
 )
-def test_a_damaged_archive_is_unreadable(tmp_path: Path, content: bytes) -> None:
-    file = write(tmp_path, "a.jsonl.gz", content)
+def test_a_damaged_archive_is_unreadable(tmp_path: Path, ending: str, content: bytes) -> None:
+    file = write(tmp_path, f"a.jsonl{ending}", content)
     with pytest.raises(DataError, match="can't be read") as caught:
         list(read_file(file))
     assert caught.value.where == str(file)
@@ -147,13 +167,13 @@ def test_a_file_whose_name_looks_like_a_glob_is_that_file(tmp_path: Path) -> Non
         ("missing.jsonl", "no such file"),
         ("*.parquet", "no file matches"),
         ("empty", "holds no data file"),
-        ("notes.csv", "not a supported kind"),
+        ("notes.txt", "not a supported kind"),
         ("note*", "not a supported kind"),
     ],
 )
 def test_nothing_to_read_is_an_error_with_a_remedy(tmp_path: Path, path: str, what: str) -> None:
     (tmp_path / "empty").mkdir()
-    write(tmp_path, "notes.csv", b"x")
+    write(tmp_path, "notes.txt", b"x")
     with pytest.raises(DataError, match=what) as caught:
         find_files(str(tmp_path / path))
     assert caught.value.exit_code == 3

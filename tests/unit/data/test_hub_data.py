@@ -60,7 +60,7 @@ def chats(the_hub: FakeHub) -> FakeRepo:
 
 def questions(**keys: Any) -> list[str]:
     source = SourceSection(**{"path": "owner/Some-Chats", **keys})
-    return [row.value["messages"][0]["content"] for row in open_source(source)()]
+    return [row.value["messages"][0]["content"] for row in open_source(source, Path())()]
 
 
 def refusal(**keys: Any) -> DataError:
@@ -86,7 +86,7 @@ def test_subsets_and_splits(chats: FakeRepo, the_hub: FakeHub) -> None:
     assert questions(split="train[1:]+test") == ["two", "three", "four"]
     assert questions(split="all") == ["one", "two", "three", "four"]
     assert questions(subset="small") == ["five", "six"]
-    (row, *_) = open_source(SourceSection(path="owner/Some-Chats", split="test"))()
+    (row, *_) = open_source(SourceSection(path="owner/Some-Chats", split="test"), Path())()
     assert row.place == "owner/Some-Chats[test]:1"
 
 

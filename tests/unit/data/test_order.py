@@ -15,6 +15,7 @@ from sft_cli.data.order import (
     steps_of_epoch,
     train_micro_batches,
 )
+from sft_cli.data.padding import padded_length
 from sft_cli.data.rows import TokenizedRows, rows_from_lists
 from sft_cli.errors import DataError
 
@@ -47,7 +48,7 @@ def test_an_epoch_has_each_row_once_and_fits(make_plan, mode: str, order: str, l
     assert sorted(row for group in batches.groups for row in group) == list(range(len(lengths)))
     for group, slots in zip(batches.groups, batches.slots, strict=True):
         sizes = [lengths[row] for row in group]
-        assert slots == (TOKENS if mode == "packing" else len(sizes) * max(sizes))
+        assert slots == (TOKENS if mode == "packing" else len(sizes) * padded_length(max(sizes), TOKENS))
         assert sum(sizes) <= slots <= TOKENS
 
 
@@ -78,13 +79,13 @@ def test_sequential_keeps_the_order_of_the_files(make_plan, mode: str) -> None:
 
 
 def test_length_grouping_pads_less_than_a_random_order(make_plan) -> None:
-    lengths = [1 + (11 * row) % 16 for row in range(200)]
-    slots = {
-        order: train_micro_batches(rows_of(lengths), make_plan(batching=batching("padding", order)), 0).slots.sum()
-        for order in ("shuffled", "length_grouped")
-    }
-    assert slots["length_grouped"] < slots["shuffled"]
-    assert slots["length_grouped"] < 1.05 * sum(lengths)
+    lengths = [20 + (11 * row) % 231 for row in range(231)]
+    slots = {}
+    for order in ("shuffled", "length_grouped"):
+        plan = make_plan(batching=batching("padding", order) | {"tokens": 1024})
+        slots[order] = train_micro_batches(rows_of(lengths), plan, 0).slots.sum()
+    assert slots["length_grouped"] < 0.9 * slots["shuffled"]
+    assert slots["length_grouped"] < 1.1 * sum(lengths)
 
 
 def test_a_weight_repeats_rows_and_draws_the_fraction_anew_each_epoch(make_plan) -> None:

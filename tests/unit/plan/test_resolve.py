@@ -44,6 +44,14 @@ def test_every_auto_of_the_recipe_has_a_choice_with_a_reason(make_recipe: Callab
     assert all(choice.because for choice in plan.choices)
 
 
+def test_grouping_by_length_is_told_with_what_it_costs(make_plan: MakePlan) -> None:
+    grouped = make_plan(batching={"mode": "padding", "order": "length_grouped"})
+    (choice,) = [choice for choice in grouped.choices if choice.key == "batching.order"]
+    assert (choice.value, "more alike than chance" in choice.because) == ("length_grouped", True)
+    shuffled = make_plan(batching={"mode": "padding"})
+    assert "batching.order" not in [choice.key for choice in shuffled.choices]
+
+
 def test_a_choice_is_what_the_resolved_recipe_holds(make_plan: MakePlan) -> None:
     plan = with_steps(make_plan(train={"tokens_per_step": 1000}, launch={"gpus": 2}), 50)
     values = plan.recipe.model_dump()

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from sft_cli.errors import RecipeError, SftError
+from sft_cli.recipe.dump import to_yaml
 from sft_cli.recipe.load import Loaded, load_recipe
-from sft_cli.recipe.paths import escaped, expanded, looks_local
+from sft_cli.recipe.paths import escaped, expanded, is_address, looks_local
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,28 @@ def test_looks_local(path: str) -> None:
 @pytest.mark.parametrize("path", ["gpt2", "Qwen/Qwen3.8-27B", "HuggingFaceH4/ultrachat_200k"])
 def test_looks_like_a_hub_id(path: str) -> None:
     assert not looks_local(path)
+
+
+@pytest.mark.parametrize(
+    "address", ["s3://bucket/a.jsonl", "gs://b/*.json", "hf://datasets/o/n", "https://x.org/a.csv"]
+)
+def test_addresses_stay_as_they_are(folder: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PART", "part")
+    text = (
+        f"model: {{path: m}}\ndata: {{train: '{address}', eval: ['file:///x/$PART.jsonl', 's3://$PART/a$$b.jsonl']}}\n"
+    )
+    Path("r.yaml").write_text(text)
+    data = load_recipe(Path("r.yaml")).recipe.data
+    assert is_address(address)
+    assert [source.path for source in data.train] == [address]
+    assert [source.path for source in data.eval] == ["/x/part.jsonl", "s3://part/a$b.jsonl"]
+    Path("again.yaml").write_text(to_yaml(load_recipe(Path("r.yaml")).recipe))
+    assert load_recipe(Path("again.yaml")).recipe.data == data
+
+
+@pytest.mark.parametrize("path", ["a:b", "/a://b", "builtin:chat", "owner/name", "./s3://a", "a"])
+def test_what_is_no_address(path: str) -> None:
+    assert not is_address(path)
 
 
 def test_inputs_are_relative_to_the_file_and_outputs_to_the_working_directory(folder: Path) -> None:

@@ -18,6 +18,7 @@ BASE = "model: {path: org/model}\ndata: {train: org/data}\n"
     ("text", "key", "what"),
     [
         ("batching: {order: length_grouped}", "batching.order", "goes with padding only"),
+        ("batching: {balance: attention, mode: padding}", "batching.balance", "goes with packing only"),
         ("sharding: {backend: none}\nlaunch: {gpus: 2}", "sharding.backend", "for one process, and there are 2"),
         ("optimizer: {in_backward: true}", "optimizer.in_backward", "clip"),
         ("schedule: {warmup: 1.5}", "schedule.warmup", "neither a whole number"),
@@ -46,10 +47,18 @@ def test_max_length_above_the_micro_batch(refused: Callable[..., SftError]) -> N
     assert "512" in error.what
 
 
+@pytest.mark.parametrize("key", ["subset", "revision", "split"])
+def test_files_behind_an_address_have_no_keys_of_the_hub(refused: Callable[..., SftError], key: str) -> None:
+    error = refused(f"model: {{path: org/model}}\ndata: {{train: {{path: 's3://bucket/a.jsonl', {key}: test_sft}}}}\n")
+    assert error.where == f"r.yaml:2: data.train.0.{key}"
+    assert f"{key}s" in error.what
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "batching: {order: length_grouped, mode: padding}",
+        "batching: {balance: attention}",
         "sharding: {backend: none}",
         "sharding: {backend: none}\nlaunch: {gpus: 1}",
         "schedule: {warmup: 0}",
