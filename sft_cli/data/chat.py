@@ -76,7 +76,7 @@ def check_chat(chat: Chat, supervise: Supervise) -> None:
     """Raises BadRow where there is nobody to learn from: no assistant turn, unless every token is supervised."""
     roles = [message["role"] for message in chat.messages]
     if supervise != "all" and "assistant" not in roles:
-        what = f"its roles are {', '.join(dict.fromkeys(roles))}"
+        what = f"its roles are {', '.join(dict.fromkeys(roles))}, so no token would be supervised"
         raise BadRow("no assistant turn", what, "Add the assistant's answer, or set data.supervise to all.")
 
 

@@ -84,7 +84,8 @@ class ChatRenderer:
             raise ModelError(
                 "the tokenizer has no chat template" if template is None else "the chat template is empty",
                 where=f"{_WHERE} ({origin})",
-                fix="Set model.chat_template to a file.",
+                fix="Set model.chat_template to a file. (sftune's own ChatML is for tokenizers with the added tokens "
+                "<|im_start|> and <|im_end|>.)",
             )
         named: dict[str, str] = templates if isinstance(templates, dict) else {"default": templates}
         if "default" not in named:

@@ -109,7 +109,8 @@ def test_the_answers_of_a_prompt_are_read_and_not_learned(
 
 def test_turns_that_can_not_be_told_apart_can_not_be_left_out_one_by_one(tokenizer: PreTrainedTokenizerFast) -> None:
     template = (
-        "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' and not loop.last %}{{ m.content }}"
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+        "{% if m.role == 'assistant' and not loop.last %}{{ m.content }}"
         "{% elif m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}"
         "{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}"
     )
