@@ -71,6 +71,7 @@ def data(
 
 def _plan(loaded: Loaded) -> Plan:
     """As much of a plan as the data depends on: recipe, ranks and tokenizer; of the model nothing."""
+    from sft_cli.plan.chat_template import find_chat_template
     from sft_cli.plan.hardware import find_hardware
     from sft_cli.plan.model_facts import find_tokenizer
     from sft_cli.plan.plan import Plan, World
@@ -79,13 +80,18 @@ def _plan(loaded: Loaded) -> Plan:
     recipe, places = loaded.recipe, loaded.places
     check_data(recipe, places)
     check_chat_template(recipe, places)
+    folder = find_tokenizer(recipe.model, places, download=True)
+    template = find_chat_template(recipe.model, folder)
+    if template is not None:
+        model = recipe.model.model_copy(update={"chat_template": template.value})
+        recipe = recipe.model_copy(update={"model": model})
     gpus = recipe.launch.gpus
     ranks = max(find_hardware().gpus, 1) if gpus == "auto" else gpus
     facts: dict[str, Any] = {
         "recipe": recipe,
         "choices": (),
         "world": World(ranks=ranks * recipe.launch.nodes, nodes=recipe.launch.nodes, device="cpu"),
-        "tokenizer_folder": find_tokenizer(recipe.model, places, download=True),
+        "tokenizer_folder": folder,
     }
     return Plan.model_construct(**facts)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from sft_cli.data.chat import EncodedChat
 from sft_cli.data.prepare import prepare_row
@@ -32,9 +33,9 @@ def find_row(plan: Plan, number: int) -> FoundRow:
         DataError: the row is bad or left out, or the data can't be read.
         ModelError: the tokenizer or the chat template can't be used.
     """
-    rows = 0
+    rows, cache_dir = 0, Path(plan.recipe.data.cache_dir).expanduser()
     for source in plan.recipe.data.train:
-        for row in open_source(source)():
+        for row in open_source(source, cache_dir)():
             if rows == number:
                 return FoundRow(row.place, prepare_row(plan, source, row))
             rows += 1

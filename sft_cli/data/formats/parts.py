@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 from sft_cli.data.formats.chat import Message, kind_of
 from sft_cli.data.formats.tools import read_calls_text
@@ -20,14 +20,19 @@ def are_parts(content: Any) -> bool:
     )
 
 
-def is_plain(content: Any) -> bool:
+def is_plain(content: Any) -> TypeGuard[list[dict[str, str]]]:
     """Whether all parts are of OpenAI's text type, which templates may know."""
-    return bool(content) and all(
-        isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str) for part in content
+    return (
+        isinstance(content, list)
+        and bool(content)
+        and all(
+            isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
+            for part in content
+        )
     )
 
 
-def joined_text(content: list[Any]) -> str:
+def joined_text(content: list[dict[str, str]]) -> str:
     """The texts of plain parts."""
     return "".join(part["text"] for part in content)
 
