@@ -33,7 +33,7 @@ class Sample:
     pieces: tuple[Piece, ...]
     token_ids: tuple[int, ...]
     supervised: tuple[int, ...]
-    """0 or 1 a token; the first is never predicted."""
+    """0 or 1 a token; one at the start of a row counts for nothing, since nothing predicts it."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def make_view(
 def make_sample(title: str, decoder: Decoder, token_ids: NDArray[np.uint32], supervised: NDArray[np.uint8]) -> Sample:
     """A row as text."""
     ids = token_ids.tolist()
-    flags = [0, *supervised[1:].tolist()]
+    flags = supervised.tolist()
     return Sample(title, decoder.text(ids), tuple(decoder.pieces(ids, flags)), tuple(ids), tuple(flags))
 
 

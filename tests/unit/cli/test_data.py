@@ -118,8 +118,9 @@ def test_every_token_supervised(sftune: Sftune, recipe: Callable[..., str]) -> N
     assert "every token is supervised" in sftune("data", file).out
     found = document(sftune("data", file, "--json", "--row", "0"))
     assert found["sources"][0]["turn_ends"] is None
-    assert found["row"]["supervised"][0] == 0  # a row's first token is never predicted
-    assert sum(found["row"]["supervised"]) == found["supervised_tokens"]
+    assert set(found["row"]["supervised"]) == {1}
+    # A row's first token is predicted by nothing, and so not counted.
+    assert sum(found["row"]["supervised"]) == found["supervised_tokens"] + 1
 
 
 @pytest.mark.parametrize("rows", [0, 1, 3])
