@@ -12,6 +12,7 @@ from support import chat_templates as templates
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from sft_cli.data.formats import to_chat
+from sft_cli.data.raw import BadRow
 from sft_cli.data.template import ChatRenderer
 
 DATA = Path(__file__).parents[3] / "sft_cli" / "data"
@@ -139,6 +140,28 @@ def test_reasoning_outside_of_the_markers_is_not_lost() -> None:
     answer = {"role": "assistant", "content": "So.", "reasoning_content": "Hm."}
     chat = to_chat({"messages": [{"role": "user", "content": "Why?"}, answer] * 2}, "auto")
     assert ChatRenderer(tokenizer(), template, "test").render(chat).changed == ()
+
+
+LISTING = "{% if tools %}{{ tools[0].function.name }}{% endif %}" + templates.CHATML
+MARKED = (
+    "{% if tools %}{{ tools[0].function.name }}{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}CALLS"
+    "{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}"
+)
+
+
+@pytest.mark.parametrize("template", [LISTING, MARKED.replace("CALLS", "")], ids=["without markers", "with markers"])
+def test_a_dropped_call_is_noticed_though_the_list_of_tools_names_it(template: str) -> None:
+    tools = [{"type": "function", "function": {"name": "weather"}}]
+    messages = [{"role": "user", "content": "Why?"}, call(ARGUMENTS, "So."), {"role": "assistant", "content": "Ho."}]
+    with pytest.raises(BadRow, match="a tool call that the chat template leaves out: the call of weather"):
+        ChatRenderer(tokenizer(), template, "test").render(to_chat({"messages": messages, "tools": tools}, "auto"))
+
+
+def test_a_call_behind_the_markers_is_not_dropped() -> None:
+    template = MARKED.replace("CALLS", "{% for c in m.tool_calls or [] %}{{ c.function.name }}{% endfor %}")
+    messages = [{"role": "user", "content": "Why?"}, call(ARGUMENTS, "So."), {"role": "assistant", "content": "Ho."}]
+    assert ChatRenderer(tokenizer(), template, "test").render(to_chat({"messages": messages}, "auto")).changed == ()
 
 
 def test_changed_texts_and_hidden_tools_are_noticed() -> None:
