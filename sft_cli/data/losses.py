@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from sft_cli.data.adapt import split_thought
 from sft_cli.data.formats.chat import Message
 from sft_cli.data.formats.messages import REASONING_KEYS
 from sft_cli.data.turns import Span
@@ -25,16 +26,16 @@ def find_losses(
 
     Args:
         text: the rendering.
-        messages: as the template was given them.
+        messages: the assistant's as the row has them; others as the template was given them.
         tools: as the template was given them.
         regions: where each assistant turn stands; where their number is another than that of the messages, the
             assistant's texts are looked for anywhere, too.
     """
     found: set[str] = set()
     for message, turn in _answers(text, messages, regions):
-        if any(not _is_in(turn, piece) for piece in _texts(message)):
+        reasoning, texts = _said(message)
+        if any(not _is_in(turn, piece) for piece in texts):
             found.add(TEXT)
-        reasoning = next((message[key] for key in REASONING_KEYS if message.get(key)), "")
         if not _is_in(turn, reasoning):
             found.add(REASONING)
     others = [message for message in messages if message["role"] != "assistant"]
@@ -71,6 +72,15 @@ def _answers(text: str, messages: list[Message], regions: Sequence[Span]) -> lis
     if len(regions) != len(answers):
         return [(message, text) for message in answers]
     return [(message, text[start:end]) for message, (start, end) in zip(answers, regions, strict=True)]
+
+
+def _said(message: Message) -> tuple[str, list[str]]:
+    """Reasoning and texts of an assistant message; a think block at the beginning is reasoning."""
+    texts = _texts(message)
+    reasoning = next((message[key] for key in REASONING_KEYS if message.get(key)), None)
+    if reasoning is None and (split := split_thought("".join(texts))) is not None:
+        return split[0], [split[1]]
+    return reasoning or "", texts
 
 
 def _texts(message: Message) -> list[str]:

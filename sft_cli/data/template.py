@@ -120,7 +120,9 @@ class ChatRenderer:
             what = f"{roles.count('assistant')} assistant messages, but the template marks {len(turns)} turns"
             fix = "Remove `weight` and `train` from the row, or merge neighbouring assistant messages."
             raise BadRow("single turns can't be told apart", what, fix)
-        changed = find_losses(text, messages, chat.tools, regions)
+        pairs = zip(chat.messages, messages, strict=True)
+        said = [own if own["role"] == "assistant" else given for own, given in pairs]
+        changed = find_losses(text, said, chat.tools, regions)
         return replace(rendering, trained=trained, prompt_turns=prompt_turns, changed=changed)
 
     def _render(

@@ -98,6 +98,30 @@ def test_inline_reasoning_becomes_reasoning_content(template: str, as_parts: boo
     assert text.count("<think>") == 1
 
 
+@pytest.mark.parametrize("template", [templates.QWEN3, templates.QWEN3_5])
+@pytest.mark.parametrize("answer", ["Yes.", "    indented", "One </think> two."])
+def test_a_template_that_takes_inline_reasoning_gets_it_as_it_is(template: str, answer: str) -> None:
+    inline = {"role": "assistant", "content": f"<think>\nHm.\n</think>\n\n{answer}"}
+    question = {"role": "user", "content": "Why?"}
+    expected = tokenizer().apply_chat_template([question, inline], chat_template=template, tokenize=False)
+    assert render(template, inline) == expected
+
+
+def test_text_that_a_template_cuts_away_with_inline_reasoning_is_noticed() -> None:
+    def changed(answer: str) -> tuple[str, ...]:
+        chat = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": answer}]
+        return ChatRenderer(tokenizer(), templates.QWEN3, "test").render(to_chat({"messages": chat}, "auto")).changed
+
+    assert changed("<think>\n\nHm.</think>Yes.") == ()
+    assert changed("<think>Hm.</think>One </think> two.") == ("text changed or left out by the chat template",)
+
+
+@pytest.mark.parametrize("template", [CHATML, templates.CHATML_THINKING])
+def test_moved_reasoning_keeps_the_indentation_behind_it(template: str) -> None:
+    inline = {"role": "assistant", "content": "<think>\nHm.\n</think>\n\n    x = 1"}
+    assert "<think>\nHm.\n</think>\n\n    x = 1<" in render(template, inline)
+
+
 def test_inline_reasoning_stays_text_where_the_template_knows_no_other() -> None:
     assert "assistant\n<think>Hm.</think>Yes.<" in render(
         templates.CHATML, {"role": "assistant", "content": "<think>Hm.</think>Yes."}
