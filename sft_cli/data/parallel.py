@@ -103,7 +103,10 @@ class _Fork(Generic[Item, Result]):
         theirs.close()
 
     def send(self, number: int, item: Item) -> None:
-        self.connection.send(item)
+        try:
+            self.connection.send(item)
+        except ConnectionError as error:
+            raise self._ended() from error
         self.number = number
 
     def receive(self) -> tuple[int, Result | _Failure]:
@@ -112,11 +115,14 @@ class _Fork(Generic[Item, Result]):
         try:
             return number, self.connection.recv()
         except (EOFError, ConnectionError) as error:
-            self._process.join()
-            raise SftError(
-                f"a process that read data was ended from outside (exit code {self._process.exitcode})",
-                fix="-9 mostly means that the machine ran out of memory.",
-            ) from error
+            raise self._ended() from error
+
+    def _ended(self) -> SftError:
+        self._process.join()
+        return SftError(
+            f"a process that read data was ended from outside (exit code {self._process.exitcode})",
+            fix="-9 mostly means that the machine ran out of memory.",
+        )
 
     def kill(self) -> None:
         self.connection.close()

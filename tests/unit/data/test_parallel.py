@@ -95,6 +95,19 @@ def test_a_process_that_is_ended_from_outside_is_an_error() -> None:
         list(ordered_map(end, iter(range(4)), 2))
 
 
+def test_a_process_that_is_ended_while_it_waits_is_the_same_error() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        (idle,) = multiprocessing.active_children()
+        assert idle.pid is not None
+        os.kill(idle.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, idle.pid, os.WEXITED | os.WNOWAIT)
+        yield 2
+
+    with pytest.raises(SftError, match=r"ended from outside \(exit code -9\)"):
+        list(ordered_map(slow_first, items(), 1))
+
+
 SCRIPT = """
 import os, sys, time
 from sft_cli.data.parallel import ordered_map
