@@ -108,6 +108,22 @@ def test_a_process_that_is_ended_while_it_waits_is_the_same_error() -> None:
         list(ordered_map(slow_first, items(), 1))
 
 
+class TwoParts(Exception):
+    """Can be pickled, but not be made anew of what was."""
+
+    def __init__(self, one: str, other: str) -> None:
+        super().__init__(f"{one} {other}")
+
+
+def test_an_error_that_can_not_be_carried_over_is_told_all_the_same() -> None:
+    def fail(number: int) -> int:
+        raise TwoParts("the real", "cause")
+
+    with pytest.raises(RuntimeError, match="the real cause") as caught:
+        list(ordered_map(fail, iter([0]), 1))
+    assert "TwoParts" in caught.value.__notes__[0]
+
+
 SCRIPT = """
 import os, sys, time
 from sft_cli.data.parallel import ordered_map
