@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sft_cli.data.special_tokens import special_tokens
+from sft_cli.errors import ModelError
+
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
@@ -34,9 +37,8 @@ class Decoder:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        added = tokenizer.get_added_tokens_decoder()
-        self.special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
-        """What a chat template builds turns of. Tags around reasoning and tool calls are not special as a rule."""
+        self.special_ids = frozenset(special_tokens(tokenizer.get_added_tokens_decoder()))
+        """What a chat template builds turns of."""
 
     def text(self, token_ids: Sequence[int]) -> str:
         """All of it as text, special tokens too."""
@@ -82,7 +84,12 @@ def open_decoder(folder: str, *, trust_remote_code: bool) -> Decoder:
     if file.is_file():
         from tokenizers import Tokenizer
 
-        return Decoder(Tokenizer.from_file(str(file)))
+        try:
+            return Decoder(Tokenizer.from_file(str(file)))
+        except Exception as error:  # the only type that the package raises
+            raise ModelError(
+                f"the tokenizer can't be loaded: {error}", where=f"model.tokenizer ({file})", fix="Check the folder."
+            ) from error
     from sft_cli.data.tokenizer import load_tokenizer
 
     return Decoder(load_tokenizer(folder, trust_remote_code=trust_remote_code).backend_tokenizer)

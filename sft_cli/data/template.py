@@ -20,6 +20,7 @@ from sft_cli.data.losses import find_losses, first_lost_call
 from sft_cli.data.raw import BadRow
 from sft_cli.data.render_limits import CHARACTERS, MEMORY_BYTES, bounded_memory, bounded_time
 from sft_cli.data.rendering import Rendering
+from sft_cli.data.special_tokens import special_tokens
 from sft_cli.data.turns import Span, Structure, Turns, UnknownTurns, learn_turns, probe, turn_tokens
 from sft_cli.errors import DataError, ModelError
 
@@ -27,8 +28,6 @@ TEMPLATE_ERRORS = (TemplateError, TypeError, ValueError, LookupError, AttributeE
 """What a template raises: its own `raise_exception`, jinja's errors, and Python's when it adds a text to a null."""
 
 _GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
-_CONTROL = re.compile(r"<\|[^|\s]+\|>")
-"""How control tokens are written; some tokenizers add them without calling them special."""
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 _WHERE = "model.chat_template"
 
@@ -73,9 +72,8 @@ class ChatRenderer:
         self._drops_nulls = seen == "False"
         with bounded_memory():
             structure = self._probe()
-        added = tokenizer.added_tokens_decoder.values()
-        special = {str(token) for token in added if token.special or _CONTROL.fullmatch(str(token))}
-        self._turn_tokens = turn_tokens(structure, special | set(tokenizer.all_special_tokens))
+        special = special_tokens(tokenizer.added_tokens_decoder).values()
+        self._turn_tokens = turn_tokens(structure, {*special, *tokenizer.all_special_tokens})
         self._turns = self._learn(structure)
         self._taken = {template: self._find_taken(template) for template in {self._plain, self._with_tools}}
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from sft_cli.data.pieces import open_decoder, split_text
+from sft_cli.errors import ModelError
 
 BUILTIN = Path(__file__).parents[3] / "sft_cli" / "data" / "builtin" / "tiny-hybrid"
 SHARED = Path(__file__).parents[4] / "shared" / "tokenizers"
@@ -68,6 +69,25 @@ def test_an_id_that_the_tokenizer_lacks_has_a_name() -> None:
 def test_such_an_id_does_not_vanish_from_a_row() -> None:
     pieces = open_decoder(str(BUILTIN), trust_remote_code=False).pieces([10**6, 40], [0, 1])
     assert pieces[0].text == "<token 1000000>"
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"version": "1.0"}'])
+def test_a_damaged_tokenizer(tmp_path: Path, text: str) -> None:
+    (tmp_path / "tokenizer.json").write_text(text)
+    with pytest.raises(ModelError, match=r"the tokenizer can't be loaded: .+") as caught:
+        open_decoder(str(tmp_path), trust_remote_code=False)
+    assert (caught.value.exit_code, caught.value.fix) == (2, "Check the folder.")
+
+
+def test_control_tokens_that_are_not_called_special_are(tmp_path: Path) -> None:
+    """As for the turn tokens that rows may not contain; else the end of a turn would not be found."""
+    tokenizer = Tokenizer.from_file(str(BUILTIN / "tokenizer.json"))
+    tokenizer.add_tokens(["<|end_of_turn|>", "<tool_call>"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    decoder = open_decoder(str(tmp_path), trust_remote_code=False)
+    names = {decoder.token(token_id) for token_id in decoder.special_ids}
+    assert "<|end_of_turn|>" in names
+    assert "<tool_call>" not in names
 
 
 def test_a_tokenizer_without_tokenizer_json(tmp_path: Path) -> None:
