@@ -73,11 +73,19 @@ def encode(
 
 
 def check_chat(chat: Chat, supervise: Supervise) -> None:
-    """Raises BadRow where there is nobody to learn from: no assistant turn, unless every token is supervised."""
+    """Raises BadRow where there is nobody to learn from: no assistant turn, unless every token is supervised; and
+    where a message other than the assistant's asks to be left out of every token, because only its turns are found."""
     roles = [message["role"] for message in chat.messages]
-    if supervise != "all" and "assistant" not in roles:
-        what = f"its roles are {', '.join(dict.fromkeys(roles))}, so no token would be supervised"
-        raise BadRow("no assistant turn", what, "Add the assistant's answer, or set data.supervise to all.")
+    if supervise != "all":
+        if "assistant" not in roles:
+            what = f"its roles are {', '.join(dict.fromkeys(roles))}, so no token would be supervised"
+            raise BadRow("no assistant turn", what, "Add the assistant's answer, or set data.supervise to all.")
+        return
+    for number, (role, choice) in enumerate(zip(roles, chat.trained, strict=bool(chat.trained)), start=1):
+        if choice is False and role != "assistant":
+            what = f"message {number} ({role}), and data.supervise: all can leave out assistant messages only"
+            fix = "Remove `weight` or `train` from it, or set data.supervise to assistant."
+            raise BadRow("a message to leave out that is not the assistant's", what, fix)
 
 
 def check_text(rendering: Rendering) -> None:

@@ -10,7 +10,10 @@ import pytest
 from support import chat_templates as templates
 from transformers import AutoTokenizer
 
+from sft_cli.data.chat import check_chat
+from sft_cli.data.formats import to_chat
 from sft_cli.data.prepare import prepare
+from sft_cli.data.raw import BadRow
 from sft_cli.errors import DataError
 
 BUILTIN = Path(__file__).parents[3] / "sft_cli" / "data" / "builtin" / "tiny-hybrid"
@@ -156,3 +159,13 @@ def test_a_template_without_tools_is_not_trained_on_calls_that_it_hides(make_pla
         prepare(make_plan(data={"train": str(file)}), progress=False)
     assert caught.value.where == f"{file}:2"
     assert "model.chat_template" in caught.value.fix
+
+
+@pytest.mark.parametrize("override", [{"weight": 0}, {"train": False}])
+def test_a_question_that_all_can_not_leave_out_is_a_bad_row(override: dict[str, Any]) -> None:
+    user, answer = GOOD["messages"]
+    left_out = to_chat({"messages": [user | override, answer]}, "auto")
+    with pytest.raises(BadRow, match=r"message 1 \(user\), and data.supervise: all can leave out assistant messages"):
+        check_chat(left_out, "all")
+    check_chat(left_out, "assistant")
+    check_chat(to_chat({"messages": [user, answer | override]}, "auto"), "all")
