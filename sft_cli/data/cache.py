@@ -104,7 +104,7 @@ def load_or_build(cache_dir: Path, key: str, build: Callable[[RowWriter], tuple[
     found = _load(entry)
     if found is not None:
         return found
-    with _locked(cache_dir / f"{key}.lock"):
+    with locked(cache_dir / f"{key}.lock"):
         found = _load(entry)
         if found is None:
             _build(entry, build)
@@ -169,7 +169,7 @@ def _load(entry: Path) -> Built | None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Hold an exclusive lock; the kernel lets go of it when the process dies, however it dies.
 
     Its file is removed at the end, so that an error leaves nothing behind.
@@ -186,6 +186,7 @@ def _locked(path: Path) -> Iterator[None]:
                 yield
             finally:
                 path.unlink(missing_ok=True)
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # a fork may have the descriptor, too, and would keep the lock
             return
         finally:
             os.close(descriptor)

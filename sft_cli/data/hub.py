@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
 from sft_cli.data.files import without_nulls
@@ -24,7 +24,7 @@ _SPLIT_NAMES = re.compile(r"(?:^|\+)\s*(\w+(?:\.\w+)*)")
 """`train` in `train[:10%]`, `train` and `test` in `train+test`."""
 
 
-def open_hub(source: SourceSection) -> Callable[[], Iterator[RawRow]]:
+def open_hub(source: SourceSection) -> Callable[[], Generator[RawRow]]:
     """Find a hub data set and check what is asked of it; the rows are downloaded (once) when they are read.
 
     Args:
@@ -49,7 +49,7 @@ def open_hub(source: SourceSection) -> Callable[[], Iterator[RawRow]]:
     builder = _builder(source, repo, commit) if copy is None else _copied(source, copy)
     _require_split(builder, source, split)
 
-    def rows() -> Iterator[RawRow]:
+    def rows() -> Generator[RawRow]:
         if copy is None:
             _download(builder, repo)
         table = builder.as_dataset(split=split)

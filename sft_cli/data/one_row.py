@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,10 +36,11 @@ def find_row(plan: Plan, number: int) -> FoundRow:
     """
     rows, cache_dir = 0, Path(plan.recipe.data.cache_dir).expanduser()
     for source in plan.recipe.data.train:
-        for row in open_source(source, cache_dir)():
-            if rows == number:
-                return FoundRow(row.place, prepare_row(plan, source, row))
-            rows += 1
+        with closing(open_source(source, cache_dir)()) as found:
+            for row in found:
+                if rows == number:
+                    return FoundRow(row.place, prepare_row(plan, source, row))
+                rows += 1
     raise UsageError(
         f"there is no row {number:,}: the data has {rows:,}, counted from 0 before any is left out",
         where="--row",

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +13,7 @@ from sft_cli.data.cache import RowWriter, cache_key, is_built, load_or_build
 from sft_cli.data.chat import EncodedChat, check_chat, check_text, encode
 from sft_cli.data.fingerprint import data_facts
 from sft_cli.data.formats import to_chat
-from sft_cli.data.progress import Advance, show_progress
+from sft_cli.data.progress import show_progress
 from sft_cli.data.raw import BadRow, RawRow
 from sft_cli.data.render_limits import bounded_memory
 from sft_cli.data.report import DataReport, SourceReport
@@ -30,9 +28,6 @@ if TYPE_CHECKING:
 
     from sft_cli.data.rendering import Rendering
     from sft_cli.data.template import ChatRenderer
-
-ROWS_AT_ONCE = 512
-"""Rows encoded in one call: enough to keep all cores busy, few enough to keep memory small."""
 
 TOO_LONG = "longer than max_length"
 NOTHING_SUPERVISED = "no supervised token"
@@ -95,7 +90,7 @@ def prepare_row(plan: Plan, source: SourceSection, row: RawRow) -> EncodedChat:
     strict = data.model_copy(update={"bad_rows": "error"})
     max_length = data.max_length if data.max_length is not None else plan.recipe.batching.tokens
     tokenisation = _Tokenisation(source, strict, max_length, *_load_model_side(plan))
-    for chat in tokenisation.chats(iter([row]), lambda rows, share: None):
+    for chat in tokenisation.chats([row]):
         return chat
     (reason,) = tokenisation.report().dropped
     raise DataError(f"the row is left out: {reason}", where=row.place, fix=_WHY_LEFT_OUT[reason])
@@ -128,13 +123,14 @@ class _Part:
                 def tokenise(rows: list[RawRow], source: SourceSection = source) -> Block:
                     data = self._plan.recipe.data
                     tokenisation = _Tokenisation(source, data, self._max_length, tokenizer, renderer)
-                    chats = list(tokenisation.chats(iter(rows), lambda rows, share: None))
+                    chats = tokenisation.chats(rows)
                     return Block(chats, tokenisation.report(), rows[-1].share_read)
 
                 report = None
                 with (
                     show_progress(_short_name(source.path), shown=progress) as advance,
-                    closing(tokenised(read(), tokenise)) as blocks,
+                    closing(read()) as rows,
+                    closing(tokenised(rows, tokenise)) as blocks,
                 ):
                     for block in blocks:
                         writer.append(block.rows, index)
@@ -183,26 +179,19 @@ class _Tokenisation:
         self._changed: Counter[str] = Counter()
         self._rows_in = self._rows_out = self._tokens = self._supervised = 0
 
-    def chats(self, raw_rows: Iterator[RawRow], advance: Advance) -> Iterator[EncodedChat]:
-        """The rows that remain, in file order."""
-        while batch := list(islice(raw_rows, ROWS_AT_ONCE)):
-            with bounded_memory():
-                rendered = [(row.place, rendering) for row in batch if (rendering := self._render(row)) is not None]
-            encoded = encode(
-                self._tokenizer,
-                [rendering for _, rendering in rendered],
-                self._data.supervise,
-                self._renderer.turn_tokens,
-            )
-            for (place, _), chat in zip(rendered, encoded, strict=True):
-                fitted = self._fit(place, chat)
-                if fitted is not None:
-                    self._rows_out += 1
-                    self._tokens += len(fitted.token_ids)
-                    self._supervised += fitted.targets
-                    yield fitted
-            self._rows_in += len(batch)
-            advance(self._rows_in, batch[-1].share_read)
+    def chats(self, rows: list[RawRow]) -> list[EncodedChat]:
+        """Those of the rows that remain, in file order."""
+        with bounded_memory():
+            rendered = [(row.place, rendering) for row in rows if (rendering := self._render(row)) is not None]
+        texts = [rendering for _, rendering in rendered]
+        encoded = encode(self._tokenizer, texts, self._data.supervise, self._renderer.turn_tokens)
+        fitted = [self._fit(place, chat) for (place, _), chat in zip(rendered, encoded, strict=True)]
+        remaining = [chat for chat in fitted if chat is not None]
+        self._rows_in += len(rows)
+        self._rows_out += len(remaining)
+        self._tokens += sum(len(chat.token_ids) for chat in remaining)
+        self._supervised += sum(chat.targets for chat in remaining)
+        return remaining
 
     def report(self) -> SourceReport:
         return SourceReport(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from functools import partial
 from pathlib import Path
 
@@ -19,8 +19,8 @@ from sft_cli.recipe.paths import is_address
 from sft_cli.recipe.schema import SourceSection
 
 BUILTIN = "builtin:"
-OpenedSource = Callable[[], Iterator[RawRow]]
-"""Reads all rows of a source, in file order."""
+OpenedSource = Callable[[], Generator[RawRow]]
+"""Reads all rows of a source, in file order; closing it ends what it has begun to fetch."""
 
 
 def open_source(source: SourceSection, cache_dir: Path) -> OpenedSource:
@@ -46,7 +46,7 @@ def open_source(source: SourceSection, cache_dir: Path) -> OpenedSource:
     return open_hub(source)
 
 
-def _read_files(files: list[Path]) -> Iterator[RawRow]:
+def _read_files(files: list[Path]) -> Generator[RawRow]:
     for index, file in enumerate(files):
         for row in read_file(file):
             yield RawRow(row.place, row.value, (index + row.share_read) / len(files), row.problem)
@@ -94,7 +94,7 @@ def _is_local(path: str) -> bool:
     )
 
 
-def _read_builtin(source: SourceSection) -> Iterator[RawRow]:
+def _read_builtin(source: SourceSection) -> Generator[RawRow]:
     if source.path != f"{BUILTIN}chat":
         raise DataError("no such built-in data set", where=source.path, fix="There is one: builtin:chat.")
     split = source.split or "train"

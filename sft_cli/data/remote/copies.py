@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import threading
-from collections.abc import Iterator
-from concurrent.futures import Future
+from collections.abc import Generator, Iterator
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from pathlib import Path
 
-from sft_cli.data.cache import disk_errors
+from sft_cli.data.cache import disk_errors, locked
 from sft_cli.data.files import read_file
 from sft_cli.data.raw import RawRow
 from sft_cli.data.remote.filesystem import open_filesystem, unreadable
@@ -18,9 +17,11 @@ from sft_cli.data.remote.listing import Listing, RemoteFile
 from sft_cli.errors import DataError
 
 _CHUNK_BYTES = 8 * 2**20
+_SECONDS_TO_STOP = 2.0
+"""For a fetch that nobody needs any more, to see that and to remove what it has; a chunk may take longer."""
 
 
-def read_copies(listing: Listing, cache_dir: Path) -> Iterator[RawRow]:
+def read_copies(listing: Listing, cache_dir: Path) -> Generator[RawRow]:
     """The rows of all files, in order; their places are addresses.
 
     Raises:
@@ -29,8 +30,8 @@ def read_copies(listing: Listing, cache_dir: Path) -> Iterator[RawRow]:
     """
     stop = threading.Event()
     files = listing.files
+    upcoming = _fetched(files[0], cache_dir, stop)
     try:
-        upcoming = _fetched(files[0], cache_dir, stop)
         for index, file in enumerate(files):
             copy = upcoming.result()
             if index + 1 < len(files):
@@ -39,6 +40,7 @@ def read_copies(listing: Listing, cache_dir: Path) -> Iterator[RawRow]:
                 yield replace(row, share_read=(index + row.share_read) / len(files))
     finally:
         stop.set()
+        wait([upcoming], timeout=_SECONDS_TO_STOP)
 
 
 def copy_of(file: RemoteFile, cache_dir: Path, stop: threading.Event) -> Path:
@@ -55,9 +57,16 @@ def copy_of(file: RemoteFile, cache_dir: Path, stop: threading.Event) -> Path:
     copy = cache_dir / "files" / key / file.name
     if copy.is_file():
         return copy
-    unfinished = copy.with_name(f".{os.getpid()}.{threading.get_ident()}")
+    # Of several processes one fetches and the others wait; what one that died has left is written over.
+    with locked(copy.with_name(".lock")):
+        if not copy.is_file():
+            _fetch(file, copy, cache_dir, stop)
+    return copy
+
+
+def _fetch(file: RemoteFile, copy: Path, cache_dir: Path, stop: threading.Event) -> None:
+    unfinished = copy.with_name(".unfinished")
     with disk_errors(cache_dir):
-        copy.parent.mkdir(parents=True, exist_ok=True)
         try:
             with unfinished.open("wb") as out:
                 for chunk in _chunks(file):
@@ -67,7 +76,6 @@ def copy_of(file: RemoteFile, cache_dir: Path, stop: threading.Event) -> Path:
             unfinished.replace(copy)
         finally:
             unfinished.unlink(missing_ok=True)
-    return copy
 
 
 def _chunks(file: RemoteFile) -> Iterator[bytes]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import json
+import multiprocessing
+import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,8 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from sft_cli.data.blocks import BLOCK_ROWS
+from sft_cli.data.cache import locked
 from sft_cli.data.pinning import pin_sources
 from sft_cli.data.prepare import prepare
 from sft_cli.data.remote import copies, filesystem
@@ -173,6 +179,72 @@ def test_a_fetch_that_breaks_leaves_nothing_and_is_an_error_of_the_data(elsewher
     assert [file for file in tmp_path.rglob("*") if file.is_file()] == []
     with pytest.raises(CheckpointError, match="can't be written"):
         list(copies.read_copies(listing, Path("/proc/nowhere")))
+
+
+@pytest.fixture
+def slow(elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two files, of which the second takes half a minute; 50 ms a chunk."""
+    whole = copies._chunks
+
+    def chunks(file: RemoteFile) -> Iterator[bytes]:
+        yield from whole(file)
+        for _ in range(600 * file.address.endswith("b.jsonl")):
+            time.sleep(0.05)
+            yield b"\n"
+
+    monkeypatch.setattr(copies, "_chunks", chunks)
+    for name in ("a", "b"):
+        elsewhere.pipe(f"/bucket/{name}.jsonl", chat("one") + b"\n{broken\n" + (chat("two") + b"\n") * BLOCK_ROWS)
+
+
+def files_in(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.rglob("*") if file.is_file())
+
+
+def wait_for(name: str, folder: Path) -> None:
+    deadline = time.monotonic() + 10
+    while name not in files_in(folder) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert name in files_in(folder)
+
+
+def test_a_fetch_that_nobody_needs_any_more_leaves_nothing(slow: None, tmp_path: Path) -> None:
+    rows = open_source(SourceSection(path="elsewhere://bucket"), tmp_path)()
+    next(rows)
+    wait_for(".unfinished", tmp_path)
+    rows.close()
+    assert files_in(tmp_path) == ["a.jsonl"]
+
+
+def test_nor_does_one_that_an_error_ends(slow: None, make_plan, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="not JSON") as caught:
+        prepare(make_plan(data={"train": "elsewhere://bucket"}), progress=False)
+    assert caught.value.where.endswith("a.jsonl:2")
+    assert files_in(tmp_path / "cache" / "files") == ["a.jsonl"]  # while the error is still at hand, and its frames too
+
+
+def test_what_a_process_that_died_has_left_is_written_over(elsewhere: Elsewhere, tmp_path: Path) -> None:
+    elsewhere.pipe("/bucket/a.jsonl", b'{"t": 1}\n')
+    source = SourceSection(path="elsewhere://bucket/a.jsonl")
+    list(open_source(source, tmp_path)())
+    (copy,) = (file for file in tmp_path.rglob("*") if file.is_file())
+    copy.rename(copy.with_name(".unfinished")).write_bytes(b"half of it, or more" * 100)
+    assert [row.value for row in open_source(source, tmp_path)()] == [{"t": 1}]
+    assert files_in(tmp_path) == ["a.jsonl"]
+
+
+def test_a_fork_does_not_keep_a_lock(tmp_path: Path) -> None:
+    """Forks are started while the next file is fetched, and share its lock's descriptor."""
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(30,))
+    with locked(tmp_path / "a.lock"):
+        descriptor = os.open(tmp_path / "a.lock", os.O_RDWR)
+        child.start()
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(descriptor)
+        child.kill()
+        child.join()
 
 
 def test_a_damaged_file_says_its_address_and_where_the_copy_is(elsewhere: Elsewhere, tmp_path: Path) -> None:
