@@ -110,23 +110,17 @@ def epoch_steps(rows: TokenizedRows, plan: Plan, epoch: int) -> tuple[MicroBatch
     batches = train_micro_batches(rows, plan, epoch)
     ranks, batching = plan.world.ranks, plan.recipe.batching
     if len(batches) < ranks:
-        raise too_few(batches, rows, plan)
+        unit = "packs" if batching.mode == "packing" else "micro-batches"
+        raise DataError(
+            f"fewer {unit} than ranks: {len(rows):,} rows make {len(batches)} {unit} of "
+            f"{batching.tokens:,} token slots, for {ranks} ranks",
+            where=", ".join(source.path for source in plan.recipe.data.train),
+            fix="Lower batching.tokens, use more data, or fewer processes (launch.gpus).",
+        )
     steps = steps_of_epoch(batches, ranks, plan.recipe.train.tokens_per_step)
     if batching.balance == "attention":
         batches = _balanced(batches, steps, ranks, rows.lengths)
     return batches, steps
-
-
-def too_few(batches: MicroBatches, rows: TokenizedRows, plan: Plan) -> DataError:
-    """The refusal of data that does not give each rank a micro-batch."""
-    ranks, batching = plan.world.ranks, plan.recipe.batching
-    unit = "packs" if batching.mode == "packing" else "micro-batches"
-    return DataError(
-        f"fewer {unit} than ranks: {len(rows):,} rows make {len(batches)} {unit} of "
-        f"{batching.tokens:,} token slots, for {ranks} ranks",
-        where=", ".join(source.path for source in plan.recipe.data.train),
-        fix="Lower batching.tokens, use more data (a weight below 1 leaves rows out), or fewer processes: launch.gpus.",
-    )
 
 
 def _balanced(batches: MicroBatches, steps: list[StepRounds], ranks: int, lengths: NDArray[np.int64]) -> MicroBatches:

@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from sft_cli.data.order import steps_of_epoch, too_few, train_micro_batches
+from sft_cli.data.order import steps_of_epoch, train_micro_batches
 from sft_cli.data.rows import TokenizedRows
 from sft_cli.plan.plan import Plan
 
@@ -86,9 +86,6 @@ def compare_batching(rows: TokenizedRows, plan: Plan) -> tuple[Batching, ...]:
     Args:
         rows: the training rows.
         plan: its batching (other than mode and order), seed, weights, ranks and `tokens_per_step` count.
-
-    Raises:
-        DataError: weights leave no row.
     """
     own = (plan.recipe.batching.mode, plan.recipe.batching.order)
     ways = WAYS if own in WAYS else (*WAYS, own)
@@ -101,8 +98,6 @@ def _batch(rows: TokenizedRows, plan: Plan, mode: str, order: str, *, is_recipes
     batches = train_micro_batches(
         rows, plan.model_copy(update={"recipe": recipe.model_copy(update={"batching": batching})}), 0
     )
-    if len(batches) == 0:
-        raise too_few(batches, rows, plan)
     examples = np.fromiter(chain.from_iterable(batches.groups), dtype=np.int64)
     ranks = plan.world.ranks
     enough = len(batches) >= ranks
