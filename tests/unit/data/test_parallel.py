@@ -96,6 +96,8 @@ def test_a_process_that_is_ended_from_outside_is_an_error() -> None:
 
 
 SCRIPT = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
 import os, sys, time
 from sft_cli.data.parallel import ordered_map
 def work(number):
