@@ -141,7 +141,7 @@ def _sources(
     if rows is not None and plan.recipe.data.supervise != "all":
         special = np.array(sorted(decoder.special_ids), dtype=np.int64)
         max_length = plan.recipe.data.max_length or plan.recipe.batching.tokens
-        ends = find_turn_ends(rows, special, len(reports), max_length)
+        ends = find_turn_ends(rows, special, len(reports), max_length, decoder.is_blank)
     for report, of_source in zip(reports, ends, strict=True):
         yield SourceView(part, report, of_source)
 

@@ -22,7 +22,8 @@ TryRender = Callable[[list[Message]], str | None]
 _USER: Message = {"role": "user", "content": "Questionkq"}
 _ANSWER: Message = {"role": "assistant", "content": "Answerkq"}
 _RESULT: Message = {"role": "tool", "tool_call_id": "callkqkq1", "name": "toolkq", "content": "Resultkq"}
-_THINK = re.compile(r"\s*<think>(.*?)</think>\s*", re.DOTALL)
+_THINK = re.compile(r"\s*<think>(.*?)</think>[\r\n]*", re.DOTALL)
+"""Lines behind it may be indented, so only their breaks belong to it."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class Taken:
 
     reasoning: bool
     """It writes `reasoning_content`."""
+    inline_reasoning: bool
+    """It makes of a think block at the beginning of a text what it makes of `reasoning_content`."""
     null_content: bool
     """It writes nothing for content that is null beside tool calls."""
     text_parts: frozenset[str]
@@ -50,12 +53,14 @@ def find_taken(render: TryRender) -> Taken:
         return text is not None and all(piece in text for piece in needed)
 
     thought = render([_USER, _ANSWER | {"reasoning_content": "Reasonkq"}])
+    inline = render([_USER, _ANSWER | {"content": f"<think>\nReasonkq\n</think>\n\n{_ANSWER['content']}"}])
     nulled = render(_tool_chat({"argkq": "valuekq"}, content=None))
     as_text = render(_tool_chat('{"argkq":  "valuekq"}', content=""))
     as_object = render(_tool_chat({"argkq": "valuekq"}, content=""))
     result = render(_tool_chat({"argkq": "valuekq"}, content="", result={"resultkq": "valuekq"}))
     return Taken(
         reasoning=holds(thought, "Reasonkq"),
+        inline_reasoning=inline is not None and inline == thought,
         null_content=nulled is not None and "None" not in nulled,
         text_parts=frozenset(
             role
@@ -81,15 +86,15 @@ def adapt(chat: Chat, taken: Taken) -> list[Message]:
 def _adapt(message: Message, number: int, taken: Taken) -> Message:
     changed: Message = {}
     content, role = message.get("content"), message.get("role")
-    if is_plain(content) and (role not in taken.text_parts or _starts_with_thought(joined_text(content))):
+    if is_plain(content) and (role not in taken.text_parts or split_thought(joined_text(content))):
         content = changed["content"] = joined_text(content)
     elif role == "tool" and isinstance(content, dict | list) and not is_plain(content) and not taken.tool_objects:
         changed["content"] = json.dumps(content, ensure_ascii=False)
     if role == "assistant":
-        if taken.reasoning and isinstance(content, str) and not message.get("reasoning_content"):
-            inline = _THINK.match(content)
-            if inline is not None:
-                changed |= {"reasoning_content": inline[1].strip("\n"), "content": content[inline.end() :]}
+        if taken.reasoning and not taken.inline_reasoning and not message.get("reasoning_content"):
+            split = split_thought(content) if isinstance(content, str) else None
+            if split is not None:
+                changed["reasoning_content"], changed["content"] = split
         if message.get("tool_calls"):
             changed["tool_calls"] = [_adapt_call(call, number, taken) for call in message["tool_calls"]]
         if content is None and not taken.null_content:
@@ -97,8 +102,10 @@ def _adapt(message: Message, number: int, taken: Taken) -> Message:
     return message | changed if changed else message
 
 
-def _starts_with_thought(text: str) -> bool:
-    return _THINK.match(text) is not None
+def split_thought(text: str) -> tuple[str, str] | None:
+    """The reasoning of a think block at the beginning of a text, and the rest; None where there is none."""
+    inline = _THINK.match(text)
+    return None if inline is None else (inline[1].strip("\r\n"), text[inline.end() :])
 
 
 def _adapt_call(call: dict[str, Any], number: int, taken: Taken) -> dict[str, Any]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
     from sft_cli.data.formats import Chat
-    from sft_cli.data.template import Rendering
+    from sft_cli.data.rendering import Rendering
     from sft_cli.data.turns import Span
 
 Supervise = Literal["assistant", "last_assistant", "all"]

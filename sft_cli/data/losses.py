@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from sft_cli.data.adapt import split_thought
 from sft_cli.data.formats.chat import Message
 from sft_cli.data.formats.messages import REASONING_KEYS
 from sft_cli.data.turns import Span
@@ -25,20 +26,17 @@ def find_losses(
 
     Args:
         text: the rendering.
-        messages: as the template was given them.
+        messages: the assistant's as the row has them; others as the template was given them.
         tools: as the template was given them.
         regions: where each assistant turn stands; where their number is another than that of the messages, the
             assistant's texts are looked for anywhere, too.
     """
-    answers = [message for message in messages if message["role"] == "assistant"]
-    if len(regions) != len(answers):
-        regions = [(0, len(text))] * len(answers)
     found: set[str] = set()
-    for message, (start, end) in zip(answers, regions, strict=True):
-        if any(not _is_in(text[start:end], piece) for piece in _texts(message)):
+    for message, turn in _answers(text, messages, regions):
+        reasoning, texts = _said(message)
+        if any(not _is_in(turn, piece) for piece in texts):
             found.add(TEXT)
-        reasoning = next((message[key] for key in REASONING_KEYS if message.get(key)), "")
-        if not _is_in(text[start:end], reasoning):
+        if not _is_in(turn, reasoning):
             found.add(REASONING)
     others = [message for message in messages if message["role"] != "assistant"]
     if any(not _is_in(text, piece) for message in others for piece in _texts(message)):
@@ -48,10 +46,17 @@ def find_losses(
     return tuple(reason for reason in (REASONING, TEXT, TOOLS) if reason in found)
 
 
-def first_lost_call(text: str, messages: list[Message]) -> str | None:
-    """The name of a tool call that a rendering doesn't hold; None where all are there."""
-    names = [name_of(call) for message in messages for call in message.get("tool_calls") or []]
-    return next((name for name in names if not _is_in(text, name)), None)
+def first_lost_call(text: str, messages: list[Message], regions: Sequence[Span]) -> str | None:
+    """The name of a tool call that a rendering doesn't hold in its assistant's turn; None where all are there.
+
+    Args:
+        text, messages, regions: as for `find_losses`. Elsewhere the name stands anyhow, in the list of tools.
+    """
+    for message, turn in _answers(text, messages, regions):
+        for name in map(name_of, message.get("tool_calls") or []):
+            if not _is_in(turn, name):
+                return name
+    return None
 
 
 def name_of(tool: dict[str, Any]) -> str:
@@ -59,6 +64,23 @@ def name_of(tool: dict[str, Any]) -> str:
     function = tool.get("function", tool)
     name = function.get("name") if isinstance(function, dict) else None
     return name if isinstance(name, str) else ""
+
+
+def _answers(text: str, messages: list[Message], regions: Sequence[Span]) -> list[tuple[Message, str]]:
+    """Each assistant message with the text of its turn, or all of it where turns can't be told apart."""
+    answers = [message for message in messages if message["role"] == "assistant"]
+    if len(regions) != len(answers):
+        return [(message, text) for message in answers]
+    return [(message, text[start:end]) for message, (start, end) in zip(answers, regions, strict=True)]
+
+
+def _said(message: Message) -> tuple[str, list[str]]:
+    """Reasoning and texts of an assistant message; a think block at the beginning is reasoning."""
+    texts = _texts(message)
+    reasoning = next((message[key] for key in REASONING_KEYS if message.get(key)), None)
+    if reasoning is None and (split := split_thought("".join(texts))) is not None:
+        return split[0], [split[1]]
+    return reasoning or "", texts
 
 
 def _texts(message: Message) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import pickle
 import signal
 import traceback
 from collections.abc import Callable, Iterator
@@ -36,13 +37,14 @@ def ordered_map(function: Callable[[Item], Result], items: Iterator[Item], proce
     come, and gone when this generator is closed, however that happens. When this process dies they end, too.
 
     Args:
-        function: needs no state but its own; what it returns and raises can be pickled.
+        function: needs no state but its own; what it returns can be pickled.
         items: read in this process, at most `2 * processes` ahead of the result that is due.
         processes: how many forks at most.
 
     Raises:
         SftError: a fork was ended from outside.
-        Exception: what `function` or `items` raised, in the order of the items.
+        Exception: what `function` or `items` raised, in the order of the items; a RuntimeError with its traceback as a
+            note in place of one that can't be pickled.
     """
     forks: list[_Fork[Item, Result]] = []
     outcomes: dict[int, Result | _Failure] = {}
@@ -103,7 +105,10 @@ class _Fork(Generic[Item, Result]):
         theirs.close()
 
     def send(self, number: int, item: Item) -> None:
-        self.connection.send(item)
+        try:
+            self.connection.send(item)
+        except ConnectionError as error:
+            raise self._ended() from error
         self.number = number
 
     def receive(self) -> tuple[int, Result | _Failure]:
@@ -112,11 +117,14 @@ class _Fork(Generic[Item, Result]):
         try:
             return number, self.connection.recv()
         except (EOFError, ConnectionError) as error:
-            self._process.join()
-            raise SftError(
-                f"a process that read data was ended from outside (exit code {self._process.exitcode})",
-                fix="-9 mostly means that the machine ran out of memory.",
-            ) from error
+            raise self._ended() from error
+
+    def _ended(self) -> SftError:
+        self._process.join()
+        return SftError(
+            f"a process that read data was ended from outside (exit code {self._process.exitcode})",
+            fix="-9 mostly means that the machine ran out of memory.",
+        )
 
     def kill(self) -> None:
         self.connection.close()
@@ -141,5 +149,10 @@ def _outcome(function: Callable[[Item], Result], item: Item) -> Result | _Failur
     try:
         return function(item)
     except Exception as error:  # carried over to the parent, which raises it
-        error.add_note(f"In a forked process:\n{traceback.format_exc()}")
+        told = traceback.format_exc()
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:  # some packages' errors can't be carried over; what they say can
+            error = RuntimeError(str(error) or type(error).__name__)
+        error.add_note(f"In a forked process:\n{told}")
         return _Failure(error)

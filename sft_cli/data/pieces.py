@@ -46,6 +46,10 @@ class Decoder:
         """One token's name; of an id that the tokenizer lacks, the number."""
         return self._tokenizer.id_to_token(token_id) or f"<token {token_id}>"
 
+    def is_blank(self, token_id: int) -> bool:
+        """Whether a token is white space alone."""
+        return self._tokenizer.id_to_token(token_id) is not None and not self.text([token_id]).strip()
+
     def pieces(self, token_ids: Sequence[int], supervised: Sequence[int]) -> list[Piece]:
         """The pieces of a row; together they are its text.
 

@@ -28,7 +28,8 @@ from sft_cli.recipe.schema import DataSection, SourceSection
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-    from sft_cli.data.template import ChatRenderer, Rendering
+    from sft_cli.data.rendering import Rendering
+    from sft_cli.data.template import ChatRenderer
 
 ROWS_AT_ONCE = 512
 """Rows encoded in one call: enough to keep all cores busy, few enough to keep memory small."""

@@ -6,8 +6,7 @@ Imports transformers; whoever imports this module does so only where tokens are 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,8 @@ from sft_cli.data.formats import Chat, Message
 from sft_cli.data.losses import find_losses, first_lost_call
 from sft_cli.data.raw import BadRow
 from sft_cli.data.render_limits import CHARACTERS, MEMORY_BYTES, bounded_memory, bounded_time
-from sft_cli.data.turns import Span, Structure, Turns, UnknownTurns, group_spans, learn_turns, probe, turn_tokens
+from sft_cli.data.rendering import Rendering
+from sft_cli.data.turns import Span, Structure, Turns, UnknownTurns, learn_turns, probe, turn_tokens
 from sft_cli.errors import DataError, ModelError
 
 TEMPLATE_ERRORS = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
@@ -31,35 +31,6 @@ _CONTROL = re.compile(r"<\|[^|\s]+\|>")
 """How control tokens are written; some tokenizers add them without calling them special."""
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 _WHERE = "model.chat_template"
-
-
-@dataclass(frozen=True)
-class Rendering:
-    """A chat as text, with the assistant's turns."""
-
-    text: str
-    spans: tuple[Span, ...]
-    """Characters that the assistant writes, in order. With markers: what they enclose."""
-    marked: bool
-    """Whether the template has generation markers; without, each span is one turn."""
-    trained: tuple[bool | None, ...] = ()
-    """For each assistant turn what the row says of its supervision; empty where it says nothing."""
-    prompt_turns: int = 0
-    """How many of the first assistant turns belong to a prompt."""
-    changed: tuple[str, ...] = ()
-    """The ways in which the text says less than the row."""
-
-    def turns(self, turn_tokens: Sequence[str]) -> list[list[Span]]:
-        """The spans of each assistant turn."""
-        return group_spans(self.text, self.spans, turn_tokens) if self.marked else [[span] for span in self.spans]
-
-    def regions(self, turn_tokens: Sequence[str]) -> list[Span]:
-        """Where each assistant turn stands: markers need not enclose all of it, so it begins at its header's token."""
-        if not self.marked:
-            return list(self.spans)
-        turns = self.turns(turn_tokens)
-        begun = [max([0, *(self.text.rfind(token, 0, pieces[0][0]) for token in turn_tokens)]) for pieces in turns]
-        return [(start, pieces[-1][1]) for start, pieces in zip(begun, turns, strict=True)]
 
 
 class ChatRenderer:
@@ -135,7 +106,8 @@ class ChatRenderer:
             rendering = Rendering(text, tuple(marked), marked=True)
         else:
             rendering = Rendering(text, tuple(self._turns.find(text, roles.count("assistant"))), marked=False)
-        lost = first_lost_call(text, messages)
+        regions = rendering.regions(self._turn_tokens)
+        lost = first_lost_call(text, messages, regions)
         if lost is not None:
             fix = f"Name a template for tools under {_WHERE} (now {self._origin})."
             raise BadRow("a tool call that the chat template leaves out", f"the call of {lost}", fix)
@@ -148,7 +120,9 @@ class ChatRenderer:
             what = f"{roles.count('assistant')} assistant messages, but the template marks {len(turns)} turns"
             fix = "Remove `weight` and `train` from the row, or merge neighbouring assistant messages."
             raise BadRow("single turns can't be told apart", what, fix)
-        changed = find_losses(text, messages, chat.tools, rendering.regions(self._turn_tokens))
+        pairs = zip(chat.messages, messages, strict=True)
+        said = [own if own["role"] == "assistant" else given for own, given in pairs]
+        changed = find_losses(text, said, chat.tools, regions)
         return replace(rendering, trained=trained, prompt_turns=prompt_turns, changed=changed)
 
     def _render(

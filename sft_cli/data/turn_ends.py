@@ -6,7 +6,7 @@ A model that never sees the end of its turn as a target never learns to stop.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,8 @@ CHUNK_TOKENS = 2**24
 """Looked at in one go, so that memory does not grow with the data."""
 
 _SUPERVISED, _UNSUPERVISED, _CUT, _NO_TOKEN = range(4)
+_BLANKS = 2
+"""Tokens of white space that a supervised run may have behind the token that ends its turn."""
 _PIECE = -1
 """A stretch of a turn that goes on after it: not an end."""
 
@@ -42,23 +44,29 @@ class TurnEnds:
 
 
 def find_turn_ends(
-    rows: TokenizedRows, special_ids: NDArray[np.int64], sources: int, max_length: int
+    rows: TokenizedRows,
+    special_ids: NDArray[np.int64],
+    sources: int,
+    max_length: int,
+    is_blank: Callable[[int], bool],
 ) -> tuple[TurnEnds, ...]:
     """The ends of turns, for each source.
 
-    A turn is a run of supervised tokens. Its end is its last token where that is special; else the first special
-    token after it. Where the next supervised run comes before any special token, both are parts of one turn.
+    A turn is a run of supervised tokens. Its end is its last token where that is special, a line break behind it left
+    aside; else the first special token after it. Where the next supervised run comes before any special token, both
+    are parts of one turn.
 
     Args:
         rows: tokenised rows.
         special_ids: ids of the tokens that may end a turn.
         sources: how many the recipe has.
         max_length: `data.max_length`, in tokens.
+        is_blank: whether a token is white space alone.
     """
     found = [Counter[tuple[int, int]]() for _ in range(sources)]
     rows_in_order = np.zeros(sources, dtype=np.int64)
     for first, end in _chunks(rows.offsets):
-        row, kind, token = _ends(rows, first, end, special_ids, max_length)
+        row, kind, token = _ends(rows, first, end, special_ids, max_length, is_blank)
         source = rows.source_of_row[first + row]
         for index in np.unique(source).tolist():
             of_source = source == index
@@ -98,7 +106,12 @@ def _chunks(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 
 def _ends(
-    rows: TokenizedRows, first: int, end: int, special_ids: NDArray[np.int64], max_length: int
+    rows: TokenizedRows,
+    first: int,
+    end: int,
+    special_ids: NDArray[np.int64],
+    max_length: int,
+    is_blank: Callable[[int], bool],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Row (from `first`), kind, and token id (or 0) of each end of a turn in rows [first, end)."""
     bounds = rows.offsets[first : end + 1] - rows.offsets[first]
@@ -112,7 +125,8 @@ def _ends(
     ends[bounds[1:] - 1] = flags[bounds[1:] - 1]
     first_of, last_of = np.flatnonzero(starts), np.flatnonzero(ends)
     row = np.searchsorted(bounds, last_of, side="right") - 1
-    token = tokens[last_of].astype(np.int64)
+    # Markers may enclose the line break that templates write behind the token.
+    token = tokens[_before_blanks(tokens, first_of, last_of, is_blank)].astype(np.int64)
     kind = np.where(np.isin(token, special_ids), _SUPERVISED, _PIECE)
     open_ends = np.flatnonzero(kind == _PIECE)
     if len(open_ends):
@@ -130,3 +144,14 @@ def _ends(
         token[open_ends] = np.where(found, tokens[np.minimum(after, len(tokens) - 1)], 0)
     is_end = kind != _PIECE
     return row[is_end], kind[is_end], token[is_end]
+
+
+def _before_blanks(
+    tokens: NDArray[np.uint32], first_of: NDArray[np.int64], last_of: NDArray[np.int64], is_blank: Callable[[int], bool]
+) -> NDArray[np.int64]:
+    """The last token of each run that is no white space, `_BLANKS` before its end at most."""
+    found = last_of.copy()
+    for _ in range(_BLANKS):
+        blank_ids = [token_id for token_id in np.unique(tokens[found]).tolist() if is_blank(token_id)]
+        found -= np.isin(tokens[found], blank_ids) & (found > first_of)
+    return found

@@ -12,6 +12,7 @@ from support import chat_templates as templates
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from sft_cli.data.formats import to_chat
+from sft_cli.data.raw import BadRow
 from sft_cli.data.template import ChatRenderer
 
 DATA = Path(__file__).parents[3] / "sft_cli" / "data"
@@ -97,6 +98,30 @@ def test_inline_reasoning_becomes_reasoning_content(template: str, as_parts: boo
     assert text.count("<think>") == 1
 
 
+@pytest.mark.parametrize("template", [templates.QWEN3, templates.QWEN3_5])
+@pytest.mark.parametrize("answer", ["Yes.", "    indented", "One </think> two."])
+def test_a_template_that_takes_inline_reasoning_gets_it_as_it_is(template: str, answer: str) -> None:
+    inline = {"role": "assistant", "content": f"<think>\nHm.\n</think>\n\n{answer}"}
+    question = {"role": "user", "content": "Why?"}
+    expected = tokenizer().apply_chat_template([question, inline], chat_template=template, tokenize=False)
+    assert render(template, inline) == expected
+
+
+def test_text_that_a_template_cuts_away_with_inline_reasoning_is_noticed() -> None:
+    def changed(answer: str) -> tuple[str, ...]:
+        chat = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": answer}]
+        return ChatRenderer(tokenizer(), templates.QWEN3, "test").render(to_chat({"messages": chat}, "auto")).changed
+
+    assert changed("<think>\n\nHm.</think>Yes.") == ()
+    assert changed("<think>Hm.</think>One </think> two.") == ("text changed or left out by the chat template",)
+
+
+@pytest.mark.parametrize("template", [CHATML, templates.CHATML_THINKING])
+def test_moved_reasoning_keeps_the_indentation_behind_it(template: str) -> None:
+    inline = {"role": "assistant", "content": "<think>\nHm.\n</think>\n\n    x = 1"}
+    assert "<think>\nHm.\n</think>\n\n    x = 1<" in render(template, inline)
+
+
 def test_inline_reasoning_stays_text_where_the_template_knows_no_other() -> None:
     assert "assistant\n<think>Hm.</think>Yes.<" in render(
         templates.CHATML, {"role": "assistant", "content": "<think>Hm.</think>Yes."}
@@ -139,6 +164,28 @@ def test_reasoning_outside_of_the_markers_is_not_lost() -> None:
     answer = {"role": "assistant", "content": "So.", "reasoning_content": "Hm."}
     chat = to_chat({"messages": [{"role": "user", "content": "Why?"}, answer] * 2}, "auto")
     assert ChatRenderer(tokenizer(), template, "test").render(chat).changed == ()
+
+
+LISTING = "{% if tools %}{{ tools[0].function.name }}{% endif %}" + templates.CHATML
+MARKED = (
+    "{% if tools %}{{ tools[0].function.name }}{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}CALLS"
+    "{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}"
+)
+
+
+@pytest.mark.parametrize("template", [LISTING, MARKED.replace("CALLS", "")], ids=["without markers", "with markers"])
+def test_a_dropped_call_is_noticed_though_the_list_of_tools_names_it(template: str) -> None:
+    tools = [{"type": "function", "function": {"name": "weather"}}]
+    messages = [{"role": "user", "content": "Why?"}, call(ARGUMENTS, "So."), {"role": "assistant", "content": "Ho."}]
+    with pytest.raises(BadRow, match="a tool call that the chat template leaves out: the call of weather"):
+        ChatRenderer(tokenizer(), template, "test").render(to_chat({"messages": messages, "tools": tools}, "auto"))
+
+
+def test_a_call_behind_the_markers_is_not_dropped() -> None:
+    template = MARKED.replace("CALLS", "{% for c in m.tool_calls or [] %}{{ c.function.name }}{% endfor %}")
+    messages = [{"role": "user", "content": "Why?"}, call(ARGUMENTS, "So."), {"role": "assistant", "content": "Ho."}]
+    assert ChatRenderer(tokenizer(), template, "test").render(to_chat({"messages": messages}, "auto")).changed == ()
 
 
 def test_changed_texts_and_hidden_tools_are_noticed() -> None:

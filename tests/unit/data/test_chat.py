@@ -16,7 +16,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from sft_cli.data.chat import EncodedChat, check_text, encode, supervised_tokens
 from sft_cli.data.formats import Chat, to_chat
 from sft_cli.data.raw import BadRow
-from sft_cli.data.template import TEMPLATE_ERRORS, ChatRenderer, Rendering
+from sft_cli.data.rendering import Rendering
+from sft_cli.data.template import TEMPLATE_ERRORS, ChatRenderer
 
 SHARED = Path(__file__).parents[4] / "shared"
 BUILTIN = Path(__file__).parents[3] / "sft_cli" / "data" / "builtin" / "tiny-hybrid"

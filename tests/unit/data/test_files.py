@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -171,6 +172,20 @@ def test_parquet_rows_without_invented_nulls(tmp_path: Path) -> None:
     rows = list(read_file(file))
     assert [row.value for row in rows] == [{"messages": messages}, {"messages": other}]
     assert [row.place for row in rows] == [f"{file}:1", f"{file}:2"]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_text_of_parquet_that_is_not_utf8_is_a_bad_row(tmp_path: Path, nested: bool) -> None:
+    """Arrow takes a file's word for it that a column holds UTF-8."""
+    offsets = pa.py_buffer(np.array([0, 2, 5, 7], dtype=np.int32))
+    column = pa.StringArray.from_buffers(3, offsets, pa.py_buffer(b"hi" + b"a\xffb" + b"ho"))
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"t": pa.StructArray.from_arrays([column], ["u"]) if nested else column}), file)
+    rows = list(read_file(file))
+    values = [{"u": text} if nested else text for text in ("hi", "ho")]
+    assert [row.value for row in rows] == [{"t": values[0]}, None, {"t": values[1]}]
+    assert [row.place for row in rows] == [f"{file}:{number}" for number in (1, 2, 3)]
+    assert str(rows[1].problem) == "not UTF-8: invalid start byte at byte 2 of a text"
 
 
 @pytest.mark.parametrize("cut", [0, 10, 200])

@@ -95,6 +95,35 @@ def test_a_process_that_is_ended_from_outside_is_an_error() -> None:
         list(ordered_map(end, iter(range(4)), 2))
 
 
+def test_a_process_that_is_ended_while_it_waits_is_the_same_error() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        (idle,) = multiprocessing.active_children()
+        assert idle.pid is not None
+        os.kill(idle.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, idle.pid, os.WEXITED | os.WNOWAIT)
+        yield 2
+
+    with pytest.raises(SftError, match=r"ended from outside \(exit code -9\)"):
+        list(ordered_map(slow_first, items(), 1))
+
+
+class TwoParts(Exception):
+    """Can be pickled, but not be made anew of what was."""
+
+    def __init__(self, one: str, other: str) -> None:
+        super().__init__(f"{one} {other}")
+
+
+def test_an_error_that_can_not_be_carried_over_is_told_all_the_same() -> None:
+    def fail(number: int) -> int:
+        raise TwoParts("the real", "cause")
+
+    with pytest.raises(RuntimeError, match="the real cause") as caught:
+        list(ordered_map(fail, iter([0]), 1))
+    assert "TwoParts" in caught.value.__notes__[0]
+
+
 SCRIPT = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background

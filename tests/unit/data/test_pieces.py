@@ -55,6 +55,12 @@ def test_supervised_flags() -> None:
     assert [piece.supervised for piece in pieces] == [False, *[True] * (len(ids) - 1)]  # the first is never a target
 
 
+def test_blank_tokens() -> None:
+    decoder = open_decoder(str(BUILTIN), trust_remote_code=False)
+    ids = Tokenizer.from_file(str(BUILTIN / "tokenizer.json")).encode("a\n<|im_end|>\n", add_special_tokens=False).ids
+    assert [decoder.is_blank(token_id) for token_id in [*ids, 10**6]] == [False, True, False, True, False]
+
+
 def test_an_id_that_the_tokenizer_lacks_has_a_name() -> None:
     assert open_decoder(str(BUILTIN), trust_remote_code=False).token(10**6) == "<token 1000000>"
 
