@@ -129,6 +129,7 @@ def disk_errors(cache_dir: Path) -> Iterator[None]:
 def _build(entry: Path, build: Callable[[RowWriter], tuple[SourceReport, ...]]) -> None:
     unfinished = entry.with_name(f"{entry.name}.unfinished")
     with disk_errors(entry.parent):
+        _sweep(entry.parent)
         for leftover in (unfinished, entry):
             if leftover.exists():
                 shutil.rmtree(leftover)
@@ -143,6 +144,25 @@ def _build(entry: Path, build: Callable[[RowWriter], tuple[SourceReport, ...]]) 
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
+
+
+def _sweep(cache_dir: Path) -> None:
+    """Removes what processes left that were killed while they built an entry: nobody holds its lock any more."""
+    for unfinished in cache_dir.glob("*.unfinished"):
+        lock = unfinished.with_suffix(".lock")
+        try:
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError:
+            continue  # somebody else's: it stays
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(descriptor, lock):
+                shutil.rmtree(unfinished, ignore_errors=True)
+                lock.unlink(missing_ok=True)
+        except BlockingIOError:
+            continue  # it is being built
+        finally:
+            os.close(descriptor)
 
 
 def _load(entry: Path) -> Built | None:

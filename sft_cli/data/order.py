@@ -19,7 +19,7 @@ from sft_cli.data.padding import pad_greedily
 from sft_cli.data.rows import TokenizedRows
 from sft_cli.errors import DataError
 from sft_cli.plan.plan import Plan
-from sft_cli.recipe.schema import BatchingSection
+from sft_cli.recipe.schema import BatchingSection, SourceSection
 
 # Streams of random numbers that must not be correlated with each other.
 _ROWS, _BATCHES, _WEIGHTS = 0, 1, 2
@@ -63,8 +63,7 @@ def train_micro_batches(rows: TokenizedRows, plan: Plan, epoch: int) -> MicroBat
     recipe = plan.recipe
     batching = recipe.batching
     seed = recipe.train.seed
-    weights = [source.weight for source in recipe.data.train]
-    row_ids = _weighted_rows(rows.source_of_row, weights, seed, epoch)
+    row_ids = _weighted_rows(rows.source_of_row, recipe.data.train, seed, epoch)
     if batching.order != "sequential":
         row_ids = row_ids[_generator(seed, epoch, _ROWS).permutation(len(row_ids))]
     batches = _group(rows.lengths, row_ids, batching)
@@ -153,18 +152,28 @@ def _generator(*key: int) -> np.random.Generator:
 
 
 def _weighted_rows(
-    source_of_row: NDArray[np.int32], weights: Sequence[float], seed: int, epoch: int
+    source_of_row: NDArray[np.int32], sources: Sequence[SourceSection], seed: int, epoch: int
 ) -> NDArray[np.int64]:
-    """Row indices of an epoch: weight 2.5 is two copies of each row of a source and a random half of its rows."""
+    """Row indices of an epoch: weight 2.5 is two copies of each row of a source and a random half of its rows.
+
+    Raises:
+        DataError: a weight is so small that none of its source's rows would be seen.
+    """
     parts: list[NDArray[np.int64]] = []
-    for source, weight in enumerate(weights):
-        members = np.flatnonzero(source_of_row == source)
-        copies = int(weight)
+    for index, source in enumerate(sources):
+        members = np.flatnonzero(source_of_row == index)
+        copies = int(source.weight)
         parts += [members] * copies
-        extra = int((weight - copies) * len(members) + 0.5)
+        extra = int((source.weight - copies) * len(members) + 0.5)
         if extra:
-            chosen = _generator(seed, epoch, _WEIGHTS, source).permutation(len(members))[:extra]
+            chosen = _generator(seed, epoch, _WEIGHTS, index).permutation(len(members))[:extra]
             parts.append(members[np.sort(chosen)])
+        elif not copies and len(members):
+            raise DataError(
+                f"weight {source.weight:g} of {len(members):,} rows is not one row an epoch",
+                where=source.path,
+                fix=f"Give it a weight from {1 / len(members):.2g} on, or leave the source out.",
+            )
     return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
 

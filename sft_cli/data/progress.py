@@ -24,6 +24,8 @@ def show_progress(name: str, *, shown: bool) -> Iterator[Advance]:
         name: the source, as the user wrote it.
         shown: False shows nothing at all.
     """
+    # A file may have any name, and no name moves the cursor.
+    name = "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in name)
     if shown and sys.stderr.isatty():
         columns = (
             TextColumn("{task.description}", markup=False),

@@ -17,6 +17,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 from sft_cli.data.adapt import Taken, adapt, find_taken
 from sft_cli.data.formats import Chat, Message
 from sft_cli.data.losses import find_losses, first_lost_call
+from sft_cli.data.own_texts import own_texts
 from sft_cli.data.raw import BadRow
 from sft_cli.data.render_limits import CHARACTERS, MEMORY_BYTES, bounded_memory, bounded_time
 from sft_cli.data.rendering import Rendering
@@ -143,7 +144,7 @@ class ChatRenderer:
         except MemoryError as error:
             raise TemplateRuntimeError(f"it takes more than {MEMORY_BYTES / 2**30:g} GiB of memory") from error
         texts, spans = rendered
-        bound = CHARACTERS + 10 * sum(map(len, _texts([messages, tools])))
+        bound = CHARACTERS + 10 * sum(map(len, own_texts([messages, tools])))
         if len(texts[0]) > bound:
             raise TemplateRuntimeError(f"it writes {len(texts[0]):,} characters, and {bound:,} are more than enough")
         return texts[0], list(spans[0]) if spans else []
@@ -208,7 +209,7 @@ class ChatRenderer:
                 raise BadRow("unknown role", f"message {number} has the role {role!r}", known)
 
     def _refuse_turn_tokens(self, chat: Chat) -> None:
-        for text in _texts([chat.messages, chat.tools]):
+        for text in own_texts([chat.messages, chat.tools]):
             for token in self._turn_tokens:
                 if token in text:
                     raise BadRow(
@@ -234,19 +235,3 @@ def read_template(path: str | None) -> str | None:
 
 def _has_markers(template: str) -> bool:
     return _GENERATION.search(template) is not None
-
-
-def _texts(value: Any) -> list[str]:
-    """All texts in nested lists and objects, keys included."""
-    found: list[str] = []
-    waiting = [value]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, str):
-            found.append(item)
-        elif isinstance(item, list):
-            waiting.extend(item)
-        elif isinstance(item, dict):
-            waiting.extend(item.keys())
-            waiting.extend(item.values())
-    return found

@@ -3,7 +3,7 @@
 The delta rule is called below its outer dispatch, which would put flash-qla in its place and say so in a log line at
 most. The steps inside are still dispatched, and have to be: on Hopper TileLang takes one of the backward's, which
 Triton before 3.7.1 gets wrong. The convolution's are, too, but no other package's kernels are on by default. Which
-steps were taken is read off that log line (`INNER_BACKENDS`), for kernels.json.
+steps were taken is read off that log line (`InnerBackends`), for kernels.json.
 
 Padded rows go in as the segments of one pack: the kernels are compiled and tuned anew for every number of rows (`B` is
 a constant and a tuning key of `chunk_local_cumsum`), which doubled the time of a padded step on an H200.
@@ -26,8 +26,11 @@ from sft_cli.kernels.segments import Segments
 from sft_cli.plan.backends import FLA
 from sft_cli.plan.flops import DELTA_RULE_CHUNK_TOKENS
 
+_KEPT = 32
+"""Shapes of padded rows whose segments are kept: all layers of a micro-batch ask for the same."""
 
-class _InnerBackends(logging.Handler):
+
+class InnerBackends(logging.Handler):
     """Listens to flash-linear-attention saying, once a process, which other package's kernel took a step of its own.
 
     The line is `[FLA Backend] common.chunk_bwd_dqkwg -> tilelang`; rejections have ` rejected: ...` after it.
@@ -44,15 +47,13 @@ class _InnerBackends(logging.Handler):
         if line := self._LINE.match(record.getMessage()):
             self.taken[line[1]] = line[2]
 
-    def listen(self) -> None:
-        logger = logging.getLogger("fla.backends")
+    @classmethod
+    def listening(cls) -> InnerBackends:
+        """One that hears all from now on: a step is named only when it is first taken."""
+        logger, listener = logging.getLogger("fla.backends"), cls()
         logger.setLevel(logging.INFO)
-        if self not in logger.handlers:
-            logger.addHandler(self)
-
-
-INNER_BACKENDS = _InnerBackends()
-"""Of this process, since a function was first loaded here."""
+        logger.addHandler(listener)
+        return listener
 
 
 def load_delta_rule() -> Callable[..., Tensor]:
@@ -63,8 +64,8 @@ def load_delta_rule() -> Callable[..., Tensor]:
     """
     with _importing("linear_attention"):
         from fla.ops.gated_delta_rule import chunk_gated_delta_rule
-    INNER_BACKENDS.listen()
     own = inspect.unwrap(chunk_gated_delta_rule)
+    of_rows = lru_cache(maxsize=_KEPT)(_rows_as_segments)
 
     @wraps(own)
     def delta_rule(
@@ -76,7 +77,10 @@ def load_delta_rule() -> Callable[..., Tensor]:
         segments: Segments | None,
     ) -> Tensor:
         rows, length = value.shape[:2]
-        cu_seq_lens, chunk_indices = _of(segments, rows, length, value.device)
+        if segments is None:
+            cu_seq_lens, chunk_indices = of_rows(rows, length, value.device)
+        else:
+            cu_seq_lens, chunk_indices = segments.cu_seq_lens, segments.chunk_indices
         out: Tensor = own(
             *(x.flatten(0, 1)[None] for x in (query, key, value, log_decay, beta)),
             use_qk_l2norm_in_kernel=True, cu_seqlens=cu_seq_lens, chunk_indices=chunk_indices,
@@ -95,10 +99,15 @@ def load_conv() -> Callable[..., Tensor]:
     with _importing("conv"):
         from fla.modules.causal_conv1d import causal_conv1d
 
+    of_rows = lru_cache(maxsize=_KEPT)(_rows_as_segments)
+
     @wraps(inspect.unwrap(causal_conv1d))
     def conv(x: Tensor, weight: Tensor, bias: Tensor | None, segments: Segments | None) -> Tensor:
         rows, length, _ = x.shape
-        cu_seq_lens, chunk_indices = _of(segments, rows, length, x.device)
+        if segments is None:
+            cu_seq_lens, chunk_indices = of_rows(rows, length, x.device)
+        else:
+            cu_seq_lens, chunk_indices = segments.cu_seq_lens, segments.chunk_indices
         out: Tensor = causal_conv1d(
             x.flatten(0, 1)[None], weight, bias,
             activation="silu", cu_seqlens=cu_seq_lens, chunk_indices=chunk_indices,
@@ -125,19 +134,8 @@ def load_gated_norm() -> Callable[..., Tensor]:
     return gated_norm
 
 
-def _of(segments: Segments | None, rows: int, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """`cu_seq_lens` and `chunk_indices`."""
-    if segments is None:
-        return _rows_as_segments(rows, length, device)
-    return segments.cu_seq_lens, segments.chunk_indices
-
-
-@lru_cache(maxsize=32)
 def _rows_as_segments(rows: int, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """`cu_seq_lens` and `chunk_indices` of a pack whose segments are rows of one length, made on the device.
-
-    Kept for a while: all layers of a micro-batch ask for the same.
-    """
+    """`cu_seq_lens` and `chunk_indices` of a pack whose segments are rows of one length, made on the device."""
     cu_seq_lens = torch.arange(0, rows * length + 1, length, dtype=torch.int32, device=device)
     chunks = -(-length // DELTA_RULE_CHUNK_TOKENS)
     chunk = torch.arange(rows * chunks, dtype=torch.int32, device=device)

@@ -68,17 +68,18 @@ def install(layers: Layers, kernels: KernelsSection) -> None:
             linear_attention=kernels.linear_attention,
             conv=kernels.conv,
         )
-    if kernels.norm != OWN:
+    if layers.norms and kernels.norm != OWN:
         assert layers.norm_offset is not None, "the plan leaves norms alone that it knows nothing of"
         norm.install(layers.norms, backend=kernels.norm, offset=layers.norm_offset)
-    if kernels.gated_norm != OWN:
+    if layers.gated_norms and kernels.gated_norm != OWN:
         gated_norm.install(layers.gated_norms, backend=kernels.gated_norm)
-    if kernels.mlp != OWN:
+    if layers.swiglu and kernels.mlp != OWN:
         mlp.install(layers.swiglu, backend=kernels.mlp)
 
 
 def _is_swiglu(module: nn.Module) -> bool:
     """Whether it is an MLP of three projections with SiLU; experts held as one tensor are not."""
-    if not all(isinstance(getattr(module, name, None), nn.Linear) for name in ("gate_proj", "up_proj", "down_proj")):
+    parts = dict(module.named_children())
+    if not all(isinstance(parts.get(name), nn.Linear) for name in ("gate_proj", "up_proj", "down_proj")):
         return False
-    return type(getattr(module, "act_fn", None)).__name__ in ("SiLU", "SiLUActivation")
+    return type(parts.get("act_fn")).__name__ in ("SiLU", "SiLUActivation")

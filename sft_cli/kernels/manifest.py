@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import packages_distributions, version
+from types import MethodType
 from typing import Any
 
 from torch import nn
@@ -12,7 +14,6 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import sft_cli
 from sft_cli.errors import KernelError
-from sft_cli.kernels.fla import INNER_BACKENDS
 from sft_cli.kernels.install import OWN, Layers
 from sft_cli.kernels.load import LOAD
 from sft_cli.plan.backends import PACKAGES
@@ -22,6 +23,8 @@ OWN_MODULES = ("norm", "gated_norm", "mlp")
 COST = {"linear_attention": "many times slower", "conv": "many times slower", "attention": "up to half as fast"}
 """Of a slow stand-in, where it is more than a few percent of a step."""
 
+_KERNEL_MODULES = {package.module.partition(".")[0] for package in PACKAGES}
+
 Found = dict[str, list[Callable[..., Any]]]
 """Slot to the distinct functions that its layers call; empty where the model has no such layer."""
 
@@ -29,8 +32,8 @@ Found = dict[str, list[Callable[..., Any]]]
 def find_kernels(layers: Layers, loss_function: Callable[..., Any]) -> Found:
     """The functions behind each slot, asked of every layer."""
     return {
-        "linear_attention": _distinct(block.forward.keywords["delta_rule"] for block in layers.delta_net),
-        "conv": _distinct(block.forward.keywords["causal_conv"] for block in layers.delta_net),
+        "linear_attention": _distinct(_installed(block, "delta_rule") for block in layers.delta_net),
+        "conv": _distinct(_installed(block, "causal_conv") for block in layers.delta_net),
         "attention": [ALL_ATTENTION_FUNCTIONS[layers.config._attn_implementation]],
         "norm": _distinct(_installed(module, "norm") for module in layers.norms),
         "gated_norm": _distinct(_installed(module, "gated_norm") for module in layers.gated_norms),
@@ -39,35 +42,40 @@ def find_kernels(layers: Layers, loss_function: Callable[..., Any]) -> Found:
     }
 
 
-def describe_kernels(found: Found, asked: Mapping[str, str], got: Mapping[str, str]) -> dict[str, Any]:
+def describe_kernels(
+    found: Found, asked: Mapping[str, str], got: Mapping[str, str], inner: Mapping[str, str]
+) -> dict[str, Any]:
     """The content of kernels.json.
 
     Args:
         found: from `find_kernels`.
         asked: for each slot the word in the recipe.
         got: for each slot what the plan made of it.
+        inner: steps of flash-linear-attention's delta rule that another package took; see `fla.InnerBackends`.
     """
     described = {}
     for slot, functions in found.items():
         entry: dict[str, Any] = {"asked": asked[slot], "got": got[slot] if functions else None}
         entry |= _describe(functions[0] if functions else None)
-        if entry["package"] == "fla-core":
-            # Which of its inner steps another package took. Empty: all of them are its own Triton kernels.
-            entry["inner"] = dict(sorted(INNER_BACKENDS.taken.items()))
+        if slot == "linear_attention" and got[slot] == "fla":
+            entry["inner"] = dict(sorted(inner.items()))  # empty: all steps are its own Triton kernels
         described[slot] = entry
     return described
 
 
-def differences(found: Found, got: Mapping[str, str]) -> list[str]:
-    """In words, each slot whose layers do not call what the plan says."""
+def differences(found: Found, got: Mapping[str, str], inner: Mapping[str, str]) -> list[str]:
+    """In words, each slot whose layers do not call what the plan says; arguments as of `describe_kernels`."""
     told = []
     for slot, functions in found.items():
         wrong = dict.fromkeys(_name(function) for function in functions if not _is(function, slot, got[slot]))
         if wrong:
             told.append(f"{slot}: the plan says {got[slot]}, and the model calls {' and '.join(wrong)}")
     if got["linear_attention"] == "fla" and found["linear_attention"]:
-        taken = {step: backend for step, backend in INNER_BACKENDS.taken.items() if backend == "flash_qla"}
-        told += [f"linear_attention: the plan says fla, and flash-qla took its {step}" for step in taken]
+        told += [
+            f"linear_attention: the plan says fla, and flash-qla took its {step}"
+            for step, backend in inner.items()
+            if backend == "flash_qla"
+        ]
     return told
 
 
@@ -90,15 +98,17 @@ def cost(told: Sequence[str]) -> str:
 def _is(function: Callable[..., Any], slot: str, backend: str) -> bool:
     """Whether a function is the one that the slot's backend loads, or one of the model's own."""
     if slot in OWN_MODULES and backend == OWN:
-        return inspect.unwrap(function).__module__.partition(".")[0] not in {package.module for package in PACKAGES}
+        return inspect.unwrap(function).__module__.partition(".")[0] not in _KERNEL_MODULES
     return _name(function) == _name(LOAD[slot][backend]())
 
 
 def _installed(module: nn.Module, name: str) -> Callable[..., Any]:
-    """What was put on a module, or its own forward."""
-    keywords: dict[str, Any] = getattr(module.forward, "keywords", {})
-    function: Callable[..., Any] = keywords.get(name) or type(module).forward
-    return function
+    """What sftune put on a module; else the forward that it has: its class's, or what somebody put on the instance."""
+    forward = module.forward
+    if isinstance(forward, partial) and name in forward.keywords:
+        installed: Callable[..., Any] = forward.keywords[name]
+        return installed
+    return forward.__func__ if isinstance(forward, MethodType) else forward
 
 
 def _distinct(functions: Iterable[Callable[..., Any]]) -> list[Callable[..., Any]]:

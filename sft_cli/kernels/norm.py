@@ -49,10 +49,12 @@ def install(modules: Iterable[nn.Module], *, backend: str, offset: float) -> Non
     """
     norm = NORM[backend]()
     for module in modules:
-        module.forward = partial(forward, module, norm=norm, offset=offset)  # type: ignore[method-assign]
+        # transformers has two names for it.
+        own = vars(module)
+        eps = own["variance_epsilon"] if "variance_epsilon" in own else own["eps"]
+        module.forward = partial(forward, module, norm=norm, eps=eps, offset=offset)  # type: ignore[method-assign]
 
 
-def forward(module: nn.Module, x: Tensor, *, norm: Callable[..., Tensor], offset: float) -> Tensor:
-    """One RMSNorm of transformers, which calls its epsilon by one of two names."""
-    eps = module.variance_epsilon if hasattr(module, "variance_epsilon") else module.eps
+def forward(module: nn.Module, x: Tensor, *, norm: Callable[..., Tensor], eps: float, offset: float) -> Tensor:
+    """One RMSNorm of transformers."""
     return norm(x, module.weight, eps, offset)

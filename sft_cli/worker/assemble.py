@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -156,22 +157,25 @@ def write_exactness_json(path: Path, exactness: Exactness) -> None:
     path.write_text(json.dumps(exactness.as_json(), indent=2) + "\n", encoding="utf-8")
 
 
-def pass_kernels_check(plan: Plan, model: LanguageModel) -> tuple[Found, str | None]:
+def pass_kernels_check(plan: Plan, model: LanguageModel, inner: Mapping[str, str]) -> tuple[Found, str | None]:
     """The kernels that really run, asked of the live model; and what is to be said of them, if anything.
+
+    Args:
+        inner: see `describe_kernels`.
 
     Raises:
         KernelError: they are not those of the plan, and `kernels.strict` is on.
     """
     found = find_kernels(kernel_layers(model), model.head.loss)
-    told = differences(found, {slot: getattr(plan.recipe.kernels, slot) for slot in found})
+    told = differences(found, {slot: getattr(plan.recipe.kernels, slot) for slot in found}, inner)
     if told and plan.recipe.kernels.strict:
         raise refusal(told)
     return found, f"WARNING: not the kernels of the plan, expect {cost(told)}. {'; '.join(told)}" if told else None
 
 
-def write_kernels_json(path: Path, plan: Plan, found: Found) -> None:
+def write_kernels_json(path: Path, plan: Plan, found: Found, inner: Mapping[str, str]) -> None:
     """Which function runs in each slot."""
     got = {slot: getattr(plan.recipe.kernels, slot) for slot in found}
     was_auto = {choice.key.removeprefix("kernels.") for choice in plan.choices if choice.key.startswith("kernels.")}
     asked = {slot: "auto" if slot in was_auto else got[slot] for slot in found}
-    path.write_text(json.dumps(describe_kernels(found, asked, got), indent=2) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(describe_kernels(found, asked, got, inner), indent=2) + "\n", encoding="utf-8")

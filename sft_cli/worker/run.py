@@ -10,6 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from sft_cli.data.loader import Loader
 from sft_cli.data.prepare import prepare
+from sft_cli.kernels.fla import InnerBackends
 from sft_cli.launch.rank_session import RankSession
 from sft_cli.launch.run_folder import RunFolder
 from sft_cli.model.export import export
@@ -69,6 +70,7 @@ def _train(plan: Plan, session: RankSession, mesh: DeviceMesh, device: torch.dev
 
     with ExitStack() as stack:
         view = stack.enter_context(open_view(session.terminal, loader.total_steps))
+        inner = InnerBackends.listening()
         prewarm_kernels(plan, device, view.say, lambda: bool(session.stop.requested))
         model = assemble_model(plan, mesh, device, source)
         optimizer = build_adamw(model.parameters(), recipe.optimizer)
@@ -79,7 +81,7 @@ def _train(plan: Plan, session: RankSession, mesh: DeviceMesh, device: torch.dev
                 "warming up: the largest micro-batch, forward and backward; tunes kernels that are new to this machine"
             )
             view.say(f"warmed up in {warm_up(loader.heaviest_micro_batch(), train_step):.0f} s")
-        kernels, warning = pass_kernels_check(plan, model)
+        kernels, warning = pass_kernels_check(plan, model, inner.taken)
         if warning is not None:
             view.say(warning)
         exactness = pass_exactness_gate(plan, model, device)
@@ -90,7 +92,7 @@ def _train(plan: Plan, session: RankSession, mesh: DeviceMesh, device: torch.dev
         metrics = stack.enter_context(MetricsFile(folder.metrics_jsonl)) if is_first else None
         read_gpu = stack.enter_context(gpu_sampler(device_uuid(device)))
         if is_first:
-            write_kernels_json(folder.kernels_json, plan, kernels)
+            write_kernels_json(folder.kernels_json, plan, kernels, inner.taken)
             write_exactness_json(folder.exactness_json, exactness)
         report = Report(meter, metrics, view, learning_rate, read_gpu)
         stopped_by = fit(assemble_run(plan, folder, loader, train_step, report, rows.eval, session))

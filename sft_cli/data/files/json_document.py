@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from sft_cli.data.files.compression import open_stream
+from sft_cli.data.formats import detect
 from sft_cli.data.raw import RawRow
 from sft_cli.errors import DataError
-
-ROW_COLUMNS = ("messages", "conversations")
-"""An object of a .json file with one of these is a row itself, not a wrapper around rows."""
 
 
 def read_json(file: Path) -> Iterator[RawRow]:
@@ -39,13 +37,13 @@ def read_json(file: Path) -> Iterator[RawRow]:
 
 
 def _rows_of(document: Any, file: Path) -> list[Any]:
-    """A list is the rows; an object is one row, or holds the rows under its only key with a list."""
+    """A list is the rows; an object is one row, or holds the rows under its only key with a list of something."""
     if isinstance(document, list):
         return document
     if isinstance(document, dict):
-        if any(column in document for column in ROW_COLUMNS):
+        if detect(document) is not None:
             return [document]
-        lists = [value for value in document.values() if isinstance(value, list)]
+        lists = [value for value in document.values() if isinstance(value, list) and value]
         if len(lists) == 1:
             return lists[0]
     raise DataError(

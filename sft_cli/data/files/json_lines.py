@@ -15,16 +15,24 @@ def read_json_lines(file: Path) -> Iterator[RawRow]:
     with open_stream(file) as (stream, share_read):
         # Bytes are split on \n alone: U+2028 and its like, which str.splitlines would cut at, are text.
         for number, line in enumerate(stream, start=1):
-            if not line.strip():
-                continue
             place, share = f"{file}:{number}", share_read()
             try:
-                yield RawRow(place, json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8")), share)
+                # A byte-order mark in the middle is what `cat` leaves of files that begin with one.
+                text = line.decode("utf-8-sig").strip(" \t\r\n")
+                if text:
+                    yield RawRow(place, json.loads(text, parse_constant=_refuse_constant), share)
             except UnicodeDecodeError as error:
                 problem = BadRow(
                     "not UTF-8", f"{error.reason} at byte {error.start + 1} of the line", "Save it as UTF-8."
                 )
                 yield RawRow(place, None, share, problem)
             except (ValueError, RecursionError) as error:  # ValueError too: a number of more than 4,300 digits
-                problem = BadRow("not JSON", str(error), "A .jsonl file holds one JSON object a line.")
+                # A line of a file has no lines of its own: json's count of them would only confuse.
+                what = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+                problem = BadRow("not JSON", what, "A .jsonl file holds one JSON object a line.")
                 yield RawRow(place, None, share, problem)
+
+
+def _refuse_constant(name: str) -> None:
+    """Python reads NaN and Infinity, which are no JSON, and would write them into tool arguments."""
+    raise ValueError(f"{name} is no JSON number")

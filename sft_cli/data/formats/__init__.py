@@ -12,7 +12,7 @@ from sft_cli.data.formats.prompt_completion import from_prompt_completion, pairs
 from sft_cli.data.formats.sharegpt import from_sharegpt
 from sft_cli.data.raw import BadRow
 
-__all__ = ["Chat", "Message", "to_chat"]
+__all__ = ["Chat", "Message", "detect", "to_chat"]
 
 
 def to_chat(row: Any, format: str) -> Chat:
@@ -29,7 +29,7 @@ def to_chat(row: Any, format: str) -> Chat:
         raise BadRow("not an object", f"a row is {kind_of(row)}", KNOWN_SHAPES)
     # Files of several shapes that were put together have all columns in each row, most of them null.
     filled = [column for column, value in row.items() if value is not None]
-    shape = _detect(filled) or _detect(row) if format == "auto" else format
+    shape = detect(filled) or detect(row) if format == "auto" else format
     if shape == "messages":
         return from_messages(row)
     if shape == "sharegpt":
@@ -41,7 +41,7 @@ def to_chat(row: Any, format: str) -> Chat:
     raise BadRow("unknown shape", f"the row has the columns {', '.join(map(str, row)) or '(none)'}", KNOWN_SHAPES)
 
 
-def _detect(columns: Collection[str]) -> Format | None:
+def detect(columns: Collection[str]) -> Format | None:
     """The first shape whose columns are there: a row with messages may well have a prompt, too."""
     if "messages" in columns:
         return "messages"

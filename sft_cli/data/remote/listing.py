@@ -57,10 +57,10 @@ class Listing:
 
     @property
     def summary(self) -> str:
-        """`3 files, 1.25 GiB`."""
+        """`3 files, 1,250.0 MiB`."""
         files = f"{len(self.files):,} file{'s' if len(self.files) > 1 else ''}"
         sizes = [file.size for file in self.files]
-        return files if None in sizes else f"{files}, {sum(filter(None, sizes)) / 2**30:.3g} GiB"
+        return files if None in sizes else f"{files}, {sum(filter(None, sizes)) / 2**20:,.1f} MiB"
 
 
 def ask_for_listing(address: str) -> Listing:

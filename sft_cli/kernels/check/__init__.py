@@ -1,1 +1,1 @@
-"""`sftune check-kernels`: every backend of every slot, called in a process of its own and compared."""
+"""`sftune check-kernels`: every backend of every slot, called in a process of its package and compared."""

@@ -53,6 +53,8 @@ def ask(request: Request, on_begin: Callable[[str], None], environment: Mapping[
                     process.stdin.write(request.model_dump_json())
                     process.stdin.close()
                 for line in process.stdout:
+                    if not line.startswith('{"'):  # printed by whatever Python runs when it starts
+                        continue
                     said = json.loads(line)
                     if "began" in said:
                         on_begin(said["began"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -186,9 +187,9 @@ def _attention_defined(*, size: Sizes, window: int | None, **inputs: Tensor) -> 
 
 
 def norm_cases(shapes: KernelShapes, draw: Draw, sizes: Iterable[Sizes]) -> Iterator[Case]:
-    """Of the slot `norm`: the layer's width with 1 + w, and plain; a head's width, where heads are normalised."""
+    """Of the slot `norm`: the width of a layer and of a head, with 1 + w and plain."""
     for size in sizes:
-        for offset, width in ((1.0, shapes.hidden), (0.0, shapes.hidden), (1.0, shapes.head_dim)):
+        for offset, width in product((1.0, 0.0), (shapes.hidden, shapes.head_dim)):
             inputs = {
                 "x": draw.normal(size.rows, size.length, width, strided=size.is_strided),
                 "weight": draw.normal(width, scale=0.5),

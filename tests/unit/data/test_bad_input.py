@@ -52,6 +52,12 @@ BAD: dict[str, tuple[str, str, str]] = {
         "a part that is not text (image_url)",
         "sftune trains text only",
     ),
+    "control tokens over two parts": (
+        chat(("user", [{"type": "text", "text": "a<|im_"}, {"type": "text", "text": "end|>"}]), ANSWER),
+        "a turn token in the text",
+        "Remove it",
+    ),
+    "control tokens in escapes": (call('{"a": "\\u003c|im_end|>"}'), "a turn token in the text", "Remove it"),
     "control tokens": (chat(("user", "<|im_start|>assistant\nx"), ANSWER), "a turn token in the text", "Remove it"),
     "a half weight": (
         json.dumps({"messages": [GOOD["messages"][0], GOOD["messages"][1] | {"weight": 0.5}]}),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import shutil
 import time
@@ -73,6 +74,17 @@ def test_a_leftover_of_a_killed_process_is_no_obstacle(tmp_path: Path) -> None:
     (tmp_path / f"{KEY}.unfinished").mkdir(parents=True)
     (tmp_path / f"{KEY}.unfinished" / "token_ids.npy").write_bytes(b"half")
     assert len(load_or_build(tmp_path, KEY, build)[0]) == 2
+
+
+def test_what_a_killed_process_left_of_another_entry_is_swept_and_what_is_being_built_is_not(tmp_path: Path) -> None:
+    dead, alive = "d" * 64, "a" * 64
+    for key in (dead, alive):
+        (tmp_path / f"{key}.unfinished").mkdir()
+        (tmp_path / f"{key}.lock").touch()
+    with (tmp_path / f"{alive}.lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        load_or_build(tmp_path, KEY, build)
+    assert {path.name for path in tmp_path.iterdir()} == {KEY, f"{alive}.unfinished", f"{alive}.lock"}
 
 
 def test_nothing_is_left_behind_when_building_fails(tmp_path: Path) -> None:

@@ -35,6 +35,47 @@ def test_byte_order_mark_blank_lines_and_carriage_returns(tmp_path: Path) -> Non
     assert rows[-1].share_read == 1.0
 
 
+@pytest.mark.parametrize("mark", [b"\xef\xbb\xbf", b"\xef\xbb\xbf\r"])
+def test_byte_order_marks_that_stand_alone_or_in_the_middle(tmp_path: Path, mark: bytes) -> None:
+    """The second is what `cat` makes of two files."""
+    file = write(tmp_path, "a.jsonl", mark + b'\n{"t": 2}\n\xef\xbb\xbf{"t": 3}\n')
+    assert [(row.place, row.value) for row in read_file(file)] == [(f"{file}:2", {"t": 2}), (f"{file}:3", {"t": 3})]
+
+
+@pytest.mark.parametrize(
+    ("line", "detail"),
+    [
+        (b'{"messages": [', "not JSON: Expecting value at column 15"),
+        (b'{"arguments": NaN}', "not JSON: NaN is no JSON number"),
+        (b'{"arguments": -Infinity}', "not JSON: -Infinity is no JSON number"),
+    ],
+)
+def test_a_bad_line_has_one_number_of_a_line_and_no_number_that_json_has_not(
+    tmp_path: Path, line: bytes, detail: str
+) -> None:
+    (row,) = read_file(write(tmp_path, "a.jsonl", line + b"\n"))
+    assert str(row.problem) == detail
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"messages": [{"role": "user", "content": "Hi"}]},
+        {"prompt": [{"role": "user", "content": "Hi"}], "completion": "Yes"},
+        {"instruction": "Do", "output": "Done", "history": [["x", "y"]]},
+        {"instruction": "Do", "output": "Done"},
+    ],
+)
+def test_a_json_document_may_be_one_row_of_any_shape(tmp_path: Path, row: dict[str, object]) -> None:
+    (found,) = read_file(write(tmp_path, "a.json", json.dumps(row).encode()))
+    assert found.value == row
+
+
+def test_an_empty_list_beside_the_rows_is_none_of_them(tmp_path: Path) -> None:
+    file = write(tmp_path, "a.json", b'{"version": 1, "data": [{"t": 1}], "tags": []}')
+    assert [row.value for row in read_file(file)] == [{"t": 1}]
+
+
 def test_a_huge_line(tmp_path: Path) -> None:
     file = write(tmp_path, "a.jsonl", json.dumps({"t": "x" * 5_000_000}).encode() + b'\n{"t": 2}\n')
     assert [len(str(row.value["t"])) for row in read_file(file)] == [5_000_000, 1]

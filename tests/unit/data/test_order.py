@@ -99,6 +99,16 @@ def test_a_weight_repeats_rows_and_draws_the_fraction_anew_each_epoch(make_plan)
     assert seen[0] != seen[1] != seen[2]
 
 
+def test_a_weight_of_which_nothing_is_left_is_refused(make_plan) -> None:
+    """And not a source that nobody sees."""
+    rows = rows_of([4] * 20, [0] * 10 + [1] * 10)
+    train = [{"path": "a.jsonl"}, {"path": "b.jsonl", "weight": 0.01}]
+    plan = make_plan(data={"train": train}, batching=batching("packing"))
+    with pytest.raises(DataError, match=r"weight 0\.01 of 10 rows is not one row an epoch") as caught:
+        train_micro_batches(rows, plan, 0)
+    assert (caught.value.where, caught.value.exit_code) == ("b.jsonl", 3)
+
+
 def test_evaluation_has_each_row_once_whatever_the_weights_and_the_seed(make_plan) -> None:
     rows = rows_of([5, 30, 7, 8, 9])
     evaluation = [{"path": "a.jsonl", "weight": 2.5}]

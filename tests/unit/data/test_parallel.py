@@ -125,6 +125,8 @@ def test_an_error_that_can_not_be_carried_over_is_told_all_the_same() -> None:
 
 
 SCRIPT = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
 import os, sys, time
 from sft_cli.data.parallel import ordered_map
 def work(number):

@@ -6,6 +6,7 @@ import logging
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from support.models import REFERENCES, make_model
 from transformers import AttentionInterface
 
 from sft_cli.kernels import reference
-from sft_cli.kernels.fla import INNER_BACKENDS
+from sft_cli.kernels.fla import InnerBackends
 from sft_cli.kernels.manifest import cost, describe_kernels, differences, find_kernels, refusal
 from sft_cli.model.language_model import LanguageModel
 from sft_cli.worker.assemble import kernel_layers
@@ -24,11 +25,11 @@ GOT = {slot: word for slot, word in REFERENCES.model_dump().items() if isinstanc
 def manifest(family: str) -> dict[str, dict[str, Any]]:
     model = make_model(family)
     found = find_kernels(kernel_layers(model), model.head.loss)
-    return describe_kernels(found, asked=dict.fromkeys(GOT, "auto"), got=GOT)
+    return describe_kernels(found, asked=dict.fromkeys(GOT, "auto"), got=GOT, inner={})
 
 
 def told(model: LanguageModel, **got: str) -> list[str]:
-    return differences(find_kernels(kernel_layers(model), model.head.loss), {**GOT, **got})
+    return differences(find_kernels(kernel_layers(model), model.head.loss), {**GOT, **got}, inner={})
 
 
 def test_names_what_runs() -> None:
@@ -91,11 +92,43 @@ def test_costs_are_told_once() -> None:
     assert cost(["norm: x", "conv: x"]) == "a few percent of speed and many times slower"
 
 
-def test_inner_backends_are_those_that_flash_linear_attention_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(INNER_BACKENDS, "taken", {})
-    INNER_BACKENDS.listen()
+@pytest.mark.parametrize("slot", ["norm", "mlp"])
+def test_what_somebody_put_on_an_instance_is_told(slot: str) -> None:
+    """As Liger's `apply_...(model=...)` does."""
+    model = make_model("qwen3_5")
+    module = getattr(kernel_layers(model), {"norm": "norms", "mlp": "swiglu"}[slot])[1]
+
+    def forward(module: Any, x: Any) -> Any: ...
+
+    forward.__module__ = "liger_kernel.transformers"
+    module.forward = MethodType(forward, module)
+    assert len(told(model)) == 1
+    assert told(model)[0].startswith(f"{slot}: the plan says torch, and the model calls liger_kernel.transformers.")
+
+
+def test_a_replaced_block_is_told() -> None:
+    model = make_model("qwen3_5")
+
+    def forward(hidden_states: Any, **options: Any) -> Any: ...
+
+    model.delta_net_blocks[0].forward = forward
+    assert [line.partition(":")[0] for line in told(model)] == ["linear_attention", "conv"]
+
+
+def test_inner_steps_are_of_the_delta_rule_alone() -> None:
+    model = make_model("qwen3_5")
+    found = find_kernels(kernel_layers(model), model.head.loss)
+    got, inner = {**GOT, "linear_attention": "fla"}, {"common.chunk_bwd_dqkwg": "tilelang"}
+    described = describe_kernels(found, asked=got, got=got, inner=inner)
+    assert {slot for slot in described if "inner" in described[slot]} == {"linear_attention"}
+    assert described["linear_attention"]["inner"] == inner
+
+
+def test_inner_backends_are_those_that_flash_linear_attention_names() -> None:
+    listener = InnerBackends.listening()
     logger = logging.getLogger("fla.backends")
     logger.info("[FLA Backend] common.chunk_bwd_dqkwg -> tilelang")
     logger.info("[FLA Backend] gated_delta_rule.chunk_gated_delta_rule -> flash_qla rejected: K must be 128")
     logger.info("[FLA Backend] FLA_DISABLE_BACKEND_DISPATCH=1 - all dispatch bypassed")
-    assert INNER_BACKENDS.taken == {"common.chunk_bwd_dqkwg": "tilelang"}
+    logger.removeHandler(listener)
+    assert listener.taken == {"common.chunk_bwd_dqkwg": "tilelang"}
