@@ -86,6 +86,9 @@ def compare_batching(rows: TokenizedRows, plan: Plan) -> tuple[Batching, ...]:
     Args:
         rows: the training rows.
         plan: its batching (other than mode and order), seed, weights, ranks and `tokens_per_step` count.
+
+    Raises:
+        DataError: a weight leaves no row of a source.
     """
     own = (plan.recipe.batching.mode, plan.recipe.batching.order)
     ways = WAYS if own in WAYS else (*WAYS, own)

@@ -14,6 +14,7 @@ from support.rows import random_rows
 from sft_cli.data.loader import Loader
 from sft_cli.data.rows import TokenizedRows, rows_from_lists
 from sft_cli.data.summary import MOST_BINS, WAYS, compare_batching, histogram, measure
+from sft_cli.errors import DataError
 
 LENGTHS = st.lists(st.integers(1, 300_000), min_size=1, max_size=60)
 
@@ -83,6 +84,14 @@ def test_fewer_micro_batches_than_ranks_has_no_steps(make_plan) -> None:
     plan = make_plan(batching={"tokens": 8}, ranks=2)
     packing = compare_batching(rows_of([6, 2]), plan)[-1]
     assert (packing.mode, packing.micro_batches, packing.steps, packing.examples_per_step) == ("packing", 1, None, None)
+
+
+def test_weights_that_leave_no_row_are_refused_as_training_refuses_them(make_plan) -> None:
+    plan = make_plan(data={"train": [{"path": "builtin:chat", "weight": 0.3}]}, batching={"tokens": 8})
+    rows = rows_of([6])
+    for refused in (lambda: compare_batching(rows, plan), lambda: list(Loader(rows, plan, 0).steps())):
+        with pytest.raises(DataError, match=r"weight 0\.3 of 1 rows is not one row an epoch"):
+            refused()
 
 
 @pytest.mark.parametrize(("mode", "order"), [*WAYS, ("packing", "sequential"), ("padding", "sequential")])
