@@ -140,8 +140,6 @@ def _write(file: Path, text: str) -> None:
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise _not_possible("written", file, error) from error
-
-
-def _not_possible(what: str, file: Path, error: OSError) -> UsageError:
-    return UsageError(f"can't be {what}: {error.strerror}", where=f"--html {file}", fix="Name another file.")
+        raise UsageError(
+            f"can't be written: {error.strerror}", where=f"--html {file}", fix="Name another file."
+        ) from error

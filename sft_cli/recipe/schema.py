@@ -38,7 +38,7 @@ class ModelSection(Section):
     dtype: Literal["bfloat16", "float32"] = _option("bfloat16", "What forward and backward compute in")
     master_dtype: Literal["float32", "bfloat16"] = _option("float32", "What the optimizer updates")
     tokenizer: str | None = _option(None, "Hub id or folder of the tokenizer; default: `model.path`")
-    chat_template: str | None = _option(None, "A .jinja file; default: the tokenizer's own")
+    chat_template: str | None = _option(None, "A .jinja file; default: the tokenizer's own, else ChatML")
     trust_remote_code: bool = _option(False, "Run Python code that comes with the model")
 
 
