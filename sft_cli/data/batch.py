@@ -95,8 +95,10 @@ class Batch:
         return replace(self, supervised_positions=nothing, supervised_targets=nothing, tokens=0)
 
     def _each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
-        tensors = {name: value for name, value in vars(self).items() if isinstance(value, torch.Tensor)}
-        return replace(self, **{name: change(tensor) for name, tensor in tensors.items()})
+        changed: dict[str, Any] = {
+            name: change(value) for name, value in vars(self).items() if isinstance(value, torch.Tensor)
+        }
+        return replace(self, **changed)
 
 
 def pack_rows(rows: TokenizedRows, row_ids: Sequence[int], slots: int) -> Batch:

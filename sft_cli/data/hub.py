@@ -39,14 +39,18 @@ def open_hub(source: SourceSection) -> Callable[[], Generator[RawRow]]:
     split = source.split or "train"
     repo = hub.Repo("dataset", source.path, source.revision, source.path)
     copy = _copy_of(source)
-    commit = source.revision if copy is not None else _listed_commit(repo)
+    commit = None if copy is not None else _listed_commit(repo)
     # Or the library tells a server of Amazon's which data set is loaded, and waits for it.
     os.environ.setdefault("HF_UPDATE_DOWNLOAD_COUNTS", "false")
     import datasets  # takes seconds: after the look-up, which may be the end of it
 
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
-    builder = _builder(source, repo, commit) if copy is None else _copied(source, copy)
+    if copy is not None:
+        builder = _copied(source, copy)
+    else:
+        assert commit is not None, "what has no copy was looked up"
+        builder = _builder(source, repo, commit)
     _require_split(builder, source, split)
 
     def rows() -> Generator[RawRow]:
