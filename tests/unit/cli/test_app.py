@@ -50,7 +50,7 @@ def test_nothing_heavy_is_imported(python: Python, broken_recipe: str, arguments
 )
 def test_answers_within_half_a_second(broken_recipe: str, arguments: list[str]) -> None:
     """Of processor time, which is what it takes on a machine that does nothing else: tests run side by side."""
-    assert min(processor_seconds("-m", "sft_cli", *arguments) for _ in range(3)) < 0.5
+    assert min(processor_seconds("-m", "sft_cli", *arguments) for _ in range(5)) < 0.5
 
 
 def processor_seconds(*arguments: str) -> float:
