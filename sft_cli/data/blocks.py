@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from itertools import islice
 
 from sft_cli.data.chat import EncodedChat
-from sft_cli.data.parallel import ordered_map, usable_cores
+from sft_cli.data.parallel import MOST_PROCESSES, ordered_map
 from sft_cli.data.raw import RawRow
 from sft_cli.data.report import SourceReport
+from sft_cli.plan.cores import usable_cores
 
 BLOCK_ROWS = 256
 """Enough that handing them to another process costs nothing, few enough to keep memory small."""
@@ -44,7 +45,7 @@ def tokenised(rows: Iterator[RawRow], tokenise: Callable[[list[RawRow]], Block])
     """
     blocks = iter(lambda: list(islice(rows, BLOCK_ROWS)), [])
     yield from map(tokenise, islice(blocks, ROWS_ALONE // BLOCK_ROWS))
-    cores = usable_cores()
+    cores = min(usable_cores(), MOST_PROCESSES)
     if cores == 1:
         yield from map(tokenise, blocks)
         return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
-import os
 import pickle
 import signal
 import traceback
@@ -21,12 +20,6 @@ _ITEMS_AHEAD = 2
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-def usable_cores() -> int:
-    """CPU cores that this process may run on, `MOST_PROCESSES` at most."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, MOST_PROCESSES)
 
 
 def ordered_map(function: Callable[[Item], Result], items: Iterator[Item], processes: int) -> Iterator[Result]:

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 from sft_cli.launch.control import ControlFolder
-from sft_cli.launch.orphans import die_with_parent
 from sft_cli.launch.stop import STOP_SIGNALS
 from sft_cli.launch.torchrun import AGENT_PID
+from sft_cli.plan.orphans import die_with_parent
 
 
 def main() -> int:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from sft_cli.plan.child_process import python_path
+from sft_cli.plan.cores import usable_cores
 from sft_cli.plan.plan import World
 
 
@@ -61,8 +61,3 @@ def kernel_caches(base: Mapping[str, str]) -> dict[str, str]:
         "TILELANG_CACHE_DIR": str(root / "tilelang"),
         "TORCHINDUCTOR_CACHE_DIR": str(root / "inductor"),
     }
-
-
-def usable_cores() -> int:
-    """CPU cores that this process may run on: fewer than the machine's in a container or a Slurm job."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -13,10 +13,10 @@ from typing import Self, TextIO
 from sft_cli.launch.control import ControlFolder, Failure, Outcome
 from sft_cli.launch.failures import describe_failure
 from sft_cli.launch.log_files import STDOUT_FD, output_to_log, rank_log
-from sft_cli.launch.orphans import die_with_parent
 from sft_cli.launch.ranks import Ranks
 from sft_cli.launch.stop import StopRequest
 from sft_cli.launch.torchrun import AGENT_PID, TERMINAL_FD
+from sft_cli.plan.orphans import die_with_parent
 
 
 class RankSession:

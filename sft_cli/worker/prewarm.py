@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from sft_cli.kernels.prewarm.parallel import MOST_PROCESSES, prewarm
 from sft_cli.kernels.prewarm.request import Request
-from sft_cli.launch.environment import usable_cores
+from sft_cli.plan.cores import usable_cores
 from sft_cli.plan.kernel_shapes import KernelShapes, shapes_of, slots_of
 from sft_cli.plan.plan import Plan
 from sft_cli.train.exactness import SLOTS as GATE_SLOTS

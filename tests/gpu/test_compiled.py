@@ -16,9 +16,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from sft_cli.data.batch import Batch, pack_rows
 from sft_cli.kernels.prewarm.parallel import prewarm
 from sft_cli.kernels.prewarm.request import Request
-from sft_cli.launch.environment import usable_cores
 from sft_cli.optim.adamw import build_adamw
 from sft_cli.plan.architecture import read_architecture
+from sft_cli.plan.cores import usable_cores
 from sft_cli.plan.kernel_shapes import shapes_of
 from sft_cli.recipe.schema import KernelsSection, OptimizerSection
 from sft_cli.train.step import TrainStep

@@ -5,29 +5,13 @@ Writes JSON lines on stdout: the name of each kernel that begins, then that its 
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import signal
 import sys
 from typing import IO
 
 from sft_cli.kernels.prewarm.request import Task
-
-_PR_SET_PDEATHSIG = 1
-"""From linux/prctl.h."""
-
-
-def die_with_parent(parent_pid: int) -> None:
-    """Asks Linux to SIGKILL this process when the thread that started it ends, however it ends.
-
-    As in `launch/orphans.py`, which this room doesn't know.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    # It may have died before the request was in place.
-    if os.getppid() != parent_pid:
-        os._exit(1)
+from sft_cli.plan.orphans import die_with_parent
 
 
 def _say(lines: IO[str], share: int, **what: object) -> None:
