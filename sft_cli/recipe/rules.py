@@ -21,11 +21,15 @@ def check(recipe: Recipe, places: Places) -> None:
     Raises:
         RecipeError: keys that contradict each other; all of them in one error, first line first.
     """
-    problems = chain(
+    raise_for(problems(recipe), places, RecipeError)
+
+
+def problems(recipe: Recipe) -> Iterator[Problem]:
+    """All that keeps a recipe from running on any machine."""
+    return chain(
         _batching(recipe), _sharding(recipe), _optimizer(recipe), _schedule(recipe), _evaluate(recipe), _launch(recipe),
         _model(recipe), _sources(recipe), _secrets(recipe.model_dump(), ""),
     )  # fmt: skip
-    raise_for(problems, places, RecipeError)
 
 
 def ranks_without_sharding(backend: str, ranks: int) -> Problem | None:

@@ -70,6 +70,11 @@ def check(recipe: Recipe, places: Places) -> None:
     raise_for(_asked_for(KEYS, recipe.model_dump()), places, RecipeError)
 
 
+def is_built(key: str, value: Any) -> bool:
+    """Whether a value of one key is served by this version."""
+    return all(entry.is_built(value) for entry in KEYS if entry.key == key)
+
+
 def _asked_for(table: tuple[Unbuilt, ...], values: dict[str, Any]) -> list[Problem]:
     asked = [(entry, _value(entry.key, values)) for entry in table]
     return [

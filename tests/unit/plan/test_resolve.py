@@ -13,7 +13,7 @@ from sft_cli.plan.flops import flops_per_token
 from sft_cli.plan.hardware import Hardware
 from sft_cli.plan.model_facts import find_model
 from sft_cli.plan.plan import Plan
-from sft_cli.plan.resolve import plan_json, resolve, with_steps
+from sft_cli.plan.resolve import resolve, with_steps
 from sft_cli.plan.shapes import names
 from sft_cli.recipe.places import Place, Places
 from sft_cli.recipe.schema import Recipe
@@ -115,32 +115,6 @@ def test_whether_it_fits(make_plan: MakePlan) -> None:
     assert make_plan(hardware=H200, model=model).fits is True
     one = make_plan(hardware=Hardware(0, "NVIDIA H200", 140.4, named=True), model=model)
     assert (one.world.ranks, one.fits, one.gpu_memory_gib) == (1, False, 140.4)
-
-
-def test_json_has_the_keys_of_the_interface(make_plan: MakePlan) -> None:
-    document = plan_json(make_plan())
-    assert set(document) == {
-        "choices",
-        "memory_gib",
-        "gpu_memory_gib",
-        "fits",
-        "steps",
-        "tokens_per_step",
-        "micro_batches_per_step",
-        "flops_per_token",
-    }
-    parts = {"parameters", "gradients", "optimizer", "activations", "logits", "buffers", "total"}
-    assert set(document["memory_gib"]) == parts
-    assert all(set(choice) == {"key", "value", "because"} for choice in document["choices"])
-    assert document["steps"] is None
-    assert document["choices"][-1] == {"key": "steps", "value": None, "because": "the data has not been read"}
-    assert document["gpu_memory_gib"] is document["fits"] is None
-
-
-def test_json_with_known_steps_needs_no_reason(make_plan: MakePlan) -> None:
-    document = plan_json(with_steps(make_plan(), 70))
-    assert document["steps"] == 70
-    assert "steps" not in [choice["key"] for choice in document["choices"]]
 
 
 @pytest.mark.parametrize(
