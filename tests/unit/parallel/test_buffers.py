@@ -72,7 +72,7 @@ def three_steps(mesh: DeviceMesh) -> dict[str, list[Any]]:
 @pytest.mark.parametrize(("kind", "count", "uses"), [("staging", 3, 2 * 8), ("inputs", 2, 2 * 4)])
 def test_a_few_buffers_serve_all_layers_and_steps(places: Any, kind: str, count: int, uses: int) -> None:
     """Four layers are gathered twice and reduced once for each of two micro-batches."""
-    assert len(set(sum(places[kind], []))) == count
+    assert len({place for step in places[kind] for place in step}) == count
     assert [len(step) for step in places[kind]] == [uses] * 3
 
 
