@@ -14,7 +14,7 @@ from sft_cli.plan.processes import choose_world
 from sft_cli.plan.steps import micro_batches_per_step
 from sft_cli.recipe.places import Places
 from sft_cli.recipe.problems import raise_for
-from sft_cli.recipe.rules import ranks_without_sharding, uneven_resharding
+from sft_cli.recipe.rules import ranks_without_sharding, uneven_replicas, uneven_resharding
 from sft_cli.recipe.schema import Recipe
 
 
@@ -48,7 +48,8 @@ def resolve(
     world, world_choices = choose_world(recipe.launch, hardware, ranks, places)
     contradictions = [
         ranks_without_sharding(recipe.sharding.backend, world.ranks),
-        uneven_resharding(recipe.sharding.reshard_after_forward, world.ranks),
+        # Of two that follow from each other only the first is told.
+        uneven_replicas(recipe.sharding.replicas, world.ranks) or uneven_resharding(recipe.sharding, world.ranks),
     ]
     raise_for([problem for problem in contradictions if problem is not None], places, RecipeError)
     kernels, kernel_choices = choose_kernels(recipe, model, hardware, places)

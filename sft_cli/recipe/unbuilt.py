@@ -38,11 +38,6 @@ KEYS: tuple[Unbuilt, ...] = (
     Unbuilt("kernels.compile", _only(False), "Write `false`."),
     Unbuilt("kernels.float8", _only("none"), "Write `none`."),
     Unbuilt("kernels.hub", _only(False), "Write `false`."),
-    Unbuilt("sharding.replicas", _only(1), "Write `1`: every rank holds a shard."),
-    Unbuilt("sharding.prefetch", _only(1), "Write `1`."),
-    Unbuilt("sharding.buffers", _only("allocator"), "Write `allocator`."),
-    Unbuilt("sharding.defer_reduce", _only(False), "Write `false`."),
-    Unbuilt("sharding.cpu_offload", _only(False), "Write `false`."),
     Unbuilt("sharding.activation_checkpointing.mode", _only("none", "full"), "Write `full` or `none`."),
     Unbuilt(
         "sharding.activation_checkpointing.layers", lambda layers: layers != "auto", "Write `all`, or how many layers."

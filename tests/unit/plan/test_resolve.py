@@ -146,6 +146,17 @@ def test_resharding_needs_even_groups(make_plan: MakePlan, groups: int, ranks: i
         make_plan(sharding={"reshard_after_forward": groups}, launch={"gpus": ranks})
 
 
+@pytest.mark.parametrize(("replicas", "groups"), [(4, 2), (2, 4), (2, 3)])
+def test_resharding_stays_inside_a_replica(make_plan: MakePlan, replicas: int, groups: int) -> None:
+    with pytest.raises(RecipeError, match=f"groups of {groups} are asked for, and there .* in each replica"):
+        make_plan(sharding={"reshard_after_forward": groups, "replicas": replicas}, launch={"gpus": 8})
+
+
+def test_ranks_that_replicas_do_not_divide(make_plan: MakePlan) -> None:
+    with pytest.raises(RecipeError, match="3 are asked for, and 4 ranks"):
+        make_plan(sharding={"replicas": 3, "reshard_after_forward": 2}, launch={"gpus": 4})
+
+
 @pytest.mark.parametrize("choice", [True, False, 2])
 def test_resharding_in_even_groups(make_plan: MakePlan, choice: bool | int) -> None:
     make_plan(sharding={"reshard_after_forward": choice}, launch={"gpus": 4})
