@@ -122,11 +122,11 @@ def moments(recipe: Recipe, shape: Architecture, sizes: ShardedBytes) -> Iterato
     if not sizes.is_tied:
         yield Moment(
             "gradient of the output projection",
-            gradients=sizes.waiting_gradients(0) + sizes.reducing(sizes.head),
+            gradients=sizes.waiting_gradients(0) + sizes.reducing(sizes.head, is_layer=False),
             activations=activations.waiting[-1] + residual,
             buffers=sizes.gathered_after_loss() + sizes.buffers,
         )
-    before = 0.0 if sizes.is_tied else sizes.reduce_input(sizes.head)
+    before = 0.0 if sizes.is_tied else sizes.reduce_input(sizes.head, is_layer=False)
     flowing = tokens * backward_bytes_per_token(shape, sizes.compute)
     for layer in reversed(range(shape.layers)):
         block, waiting = sizes.blocks[layer], sizes.waiting_gradients(done) + tied
@@ -145,7 +145,7 @@ def moments(recipe: Recipe, shape: Architecture, sizes: ShardedBytes) -> Iterato
         before, done = sizes.reduce_input(block), done + block
     yield Moment(
         "gradient of the embedding",
-        gradients=sizes.waiting_gradients(done) + max(sizes.reducing(sizes.count.embedding), 2 * tied),
+        gradients=sizes.waiting_gradients(done) + max(sizes.reducing(sizes.count.embedding, is_layer=False), 2 * tied),
         activations=residual,
         buffers=sizes.buffers,
     )

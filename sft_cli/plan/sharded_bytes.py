@@ -20,7 +20,7 @@ from sft_cli.recipe.schema import Recipe
 BYTES = {"float32": 4, "bfloat16": 2}
 
 MOMENT_BYTES_8BIT = 1 + 4 / 256
-"""Of each of Adam's two moments with `adamw_8bit`: a code, and a float32 scale for 256 of them (torchao.optim)."""
+"""Of each of Adam's two moments with `adamw_8bit`: a code, and a float32 scale for 256 of them."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class ShardedBytes:
         the masters' one weight at a time, of which a layer has at least seven."""
         return parameters * self.compute / (1 if self.is_fsdp else 7)
 
-    def reducing(self, parameters: int) -> float:
+    def reducing(self, parameters: int, *, is_layer: bool = True) -> float:
         """Of one group's gradients at the worst moment of their reduction: made and copied into the input of the
         reduce-scatter; or its input and its output, with another copy: that in the masters' dtype, the one that
         replicas sum, or the quotient that a rank alone makes with a divide factor."""
@@ -127,19 +127,27 @@ class ShardedBytes:
         if self.recipe.sharding.replicas > 1 or self.shards == 1:
             copies.append(self.reduce)
         outputs = (self.reduce + max(copies)) / self.shards
-        return parameters * (self.reduce + max(self.compute, outputs))
+        return self.reduce_input(parameters, is_layer=is_layer) + parameters * max(self.compute, outputs)
 
-    def reduce_input(self, parameters: int) -> float:
-        """Of the buffer that a group's reduction leaves until the next group's begins."""
-        return parameters * self.reduce if self.is_fsdp else 0
+    def reduce_input(self, parameters: int, *, is_layer: bool = True) -> float:
+        """Of the buffer that a group's reduction leaves until the next group's begins; preallocated ones are a layer's,
+        and count under `buffers`."""
+        if not self.is_fsdp or (is_layer and self._is_preallocated):
+            return 0
+        return parameters * self.reduce
 
     @property
     def buffers(self) -> float:
-        """That are there throughout: with `buffers: preallocated` what layers are gathered through in turn."""
-        sharding = self.recipe.sharding
-        if not self.is_fsdp or sharding.buffers != "preallocated":
+        """That are there throughout (`parallel/buffers.py`): what layers are gathered through in turn, unless a rank is
+        alone, and two that they are reduced from."""
+        if not self._is_preallocated:
             return 0
-        return (sharding.prefetch + 1) * max(self.blocks) * self.compute
+        staging = (self.recipe.sharding.prefetch + 1) * self.compute if self.shards > 1 else 0
+        return max(self.blocks) * (staging + 2 * self.reduce)
+
+    @property
+    def _is_preallocated(self) -> bool:
+        return self.is_fsdp and self.recipe.sharding.buffers == "preallocated"
 
     def gathered_for_loss(self, *, in_forward: bool) -> float:
         """Of whole parameters in the compute dtype while the loss is computed, or at the start of its backward."""
@@ -172,7 +180,9 @@ class ShardedBytes:
         held = sum(self.blocks[:layers]) + (0 if self.is_tied else self.count.embedding)
         if sharding.reshard_after_forward is False:
             return at_work + held
-        ahead = min(sharding.prefetch, layers) * max(self.blocks) if self.shards > 1 else 0
+        # What is gathered ahead is still in a buffer of its own; preallocated ones are there anyhow.
+        is_free = self.shards == 1 or self._is_preallocated
+        ahead = 0 if is_free else min(sharding.prefetch, layers) * max(self.blocks)
         groups = sharding.reshard_after_forward
         return at_work + ahead + (0 if groups is True else held / min(groups, self.shards))
 

@@ -54,13 +54,13 @@ def test_with_those_changes_it_does_fit(make_plan: MakePlan) -> None:
     assert find_fit(plan, CHANGES).changes_that_fit == ()
 
 
-def test_the_gpus_needed_do_and_one_less_does_not(make_plan: MakePlan) -> None:
-    for sections in ({}, {"sharding": {"replicas": 2}}):
-        needed = find_fit(make_plan(hardware=H200, **BIG, **sections), CHANGES).gpus_needed
-        assert needed is not None
-        assert make_plan(hardware=H200, ranks=needed, **BIG, **sections).fits is True
-        fewer = needed - sections.get("sharding", {}).get("replicas", 1)
-        assert make_plan(hardware=H200, ranks=fewer, **BIG, **sections).fits is False
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_the_gpus_needed_do_and_fewer_do_not(make_plan: MakePlan, replicas: int) -> None:
+    sections = {**BIG, "sharding": {"replicas": replicas}}
+    needed = find_fit(make_plan(hardware=H200, ranks=replicas, **sections), CHANGES).gpus_needed
+    assert needed == 4 * replicas
+    assert make_plan(hardware=H200, ranks=needed, **sections).fits is True
+    assert make_plan(hardware=H200, ranks=needed - replicas, **sections).fits is False
 
 
 def test_what_costs_least_comes_first(make_plan: MakePlan) -> None:

@@ -184,3 +184,16 @@ def test_offloaded_masters_are_in_host_memory(make_recipe: MakeRecipe, shape_of:
 def test_what_is_not_tensors_counts_in_whether_it_fits() -> None:
     assert fits(80.0, 82.1)
     assert not fits(80.0, 81.0)
+
+
+def test_preallocated_buffers_are_there_throughout(make_recipe: MakeRecipe, shape_of: Shape) -> None:
+    """parallel/buffers.py: prefetch + 1 to gather a layer through, two to reduce one from."""
+    shape = shape_of("qwen3.8-27b")
+    block = max(layer.total for layer in count_parameters(shape).layers)
+    for prefetch in (0, 1, 2):
+        recipe = make_recipe(kernels=FASTEST, sharding={"buffers": "preallocated", "prefetch": prefetch})
+        peak = find_peak(recipe, shape, ranks=8, device="cuda")
+        # The layer at work is copied out of its buffer.
+        assert peak.gib.buffers * GIB == pytest.approx(block * ((prefetch + 1) * 2 + 2 * 4 + 2), rel=0.01)
+    one = find_peak(make_recipe(sharding={"buffers": "preallocated"}), shape, ranks=1, device="cuda")
+    assert one.gib.buffers * GIB == pytest.approx(block * 2 * 4)
