@@ -134,6 +134,7 @@ class _Search:
         self._recipe, self._shape = _with_default_length(plan.recipe), plan.model.architecture()
         self._ranks, self._device = plan.world.ranks, plan.world.device
         self._memory_gib = plan.gpu_memory_gib
+        self._known = tuple(problems(self._recipe))
 
     def total(self, taken: Sequence[Change]) -> float:
         return self._peak(self._changed(taken), self._ranks).gib.total
@@ -164,7 +165,7 @@ class _Search:
 
     def is_allowed(self, taken: Sequence[Change]) -> bool:
         """Whether the changes don't contradict each other, or another key."""
-        return next(problems(self._changed(taken)), None) is None
+        return all(problem in self._known for problem in problems(self._changed(taken)))
 
     def gpus_needed(self) -> int | None:
         """Found by halving: each GPU more leaves less on every one."""

@@ -19,8 +19,8 @@ from sft_cli.recipe.schema import Recipe
 
 BYTES = {"float32": 4, "bfloat16": 2}
 
-MOMENT_BYTES_8BIT = 1 + 4 / 256
-"""Of each of Adam's two moments with `adamw_8bit`: a code, and a float32 scale for 256 of them."""
+MOMENT_BYTES = {"adamw": 4.0, "adamw_8bit": 1 + 4 / 256}
+"""Of one of Adam's moments of one parameter, by optimizer: in 8 bits a code, and a float32 scale for 256 of them."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,8 @@ class ShardedBytes:
 
     @property
     def optimizer(self) -> float:
-        """Of Adam's two moments, wherever they are. They are in the masters' dtype, unless in 8 bits."""
-        each = MOMENT_BYTES_8BIT if self.recipe.optimizer.name == "adamw_8bit" else self.master
-        return 2 * self.count.total * each / self.shards
+        """Of Adam's two moments, wherever they are: float32 whatever the masters are, unless in 8 bits."""
+        return 2 * self.count.total * MOMENT_BYTES[self.recipe.optimizer.name] / self.shards
 
     @property
     def accumulates(self) -> bool:
