@@ -69,7 +69,9 @@ def shard(
     gather_ahead(root, in_order, sharding.prefetch)
     if sharding.buffers == "preallocated":
         preallocate(layers, gathered_elements=max(sizes), prefetch=sharding.prefetch)
-    _sum_gradients(model)
+    if mesh.size() > 1:
+        # A rank alone has nothing to sum, and with a divide factor FSDP2 would make its quotient in more memory.
+        _sum_gradients(model)
 
 
 def reshard(model: nn.Module) -> None:

@@ -118,12 +118,12 @@ class ShardedBytes:
 
     def reducing(self, parameters: int, *, is_layer: bool = True) -> float:
         """Of one group's gradients at the worst moment of their reduction: made and copied into the input of the
-        reduce-scatter; or its input and its output, with another copy: that in the masters' dtype, the one that
-        replicas sum, or the quotient that a rank alone makes with a divide factor."""
+        reduce-scatter; or its input and its output, with another copy: that in the masters' dtype, or the one that
+        replicas sum."""
         if not self.is_fsdp:
             return self.made(parameters)
         copies = [self.master if self.reduce != self.master else 0]
-        if self.recipe.sharding.replicas > 1 or self.shards == 1:
+        if self.recipe.sharding.replicas > 1:
             copies.append(self.reduce)
         outputs = (self.reduce + max(copies)) / self.shards
         return self.reduce_input(parameters, is_layer=is_layer) + parameters * max(self.compute, outputs)
