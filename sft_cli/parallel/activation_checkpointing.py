@@ -8,6 +8,8 @@ from functools import partial
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from sft_cli.parallel.ranges import marked_when_recomputed
+
 
 def checkpoint_layers(blocks: Sequence[nn.Module], *, layers: str | int) -> None:
     """Checkpoints the first `layers` blocks (`all`: every one).
@@ -16,4 +18,6 @@ def checkpoint_layers(blocks: Sequence[nn.Module], *, layers: str | int) -> None
     """
     count = len(blocks) if layers == "all" else min(int(layers), len(blocks))
     for block in blocks[:count]:
-        block.forward = partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[method-assign]
+        block.forward = partial(  # type: ignore[method-assign]
+            checkpoint, marked_when_recomputed(block.forward), use_reentrant=False
+        )

@@ -12,7 +12,9 @@ from torch import Tensor, nn
 
 from sft_cli.data.batch import Batch
 from sft_cli.optim.clipping import clip_gradients
+from sft_cli.parallel.ranges import marked
 from sft_cli.parallel.reduction import GradientReduction
+from sft_cli.plan.profiling import BACKWARD, FORWARD, OPTIMIZER
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,8 @@ class TrainStep:
         loss = self.backward(micro_batches, totals.supervised_tokens)
         dist.all_reduce(loss)
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        grad_norm = clip_gradients(parameters, self.max_grad_norm)
+        with marked(OPTIMIZER):
+            grad_norm = clip_gradients(parameters, self.max_grad_norm)
         is_bad = ~(loss.isfinite() & grad_norm.isfinite())
         self.first_bad_step.add_(step * (is_bad & (self.first_bad_step == 0)))
         for group in self.optimizer.param_groups:
@@ -102,9 +105,11 @@ class TrainStep:
         for index, batch in enumerate(micro_batches):
             self.reduction.before_backward(is_last=index == len(micro_batches) - 1)
             batch = batch.to(self.device)
-            total = self.model(batch.model_inputs(), batch.supervised_positions, batch.supervised_targets)
+            with marked(FORWARD):
+                total = self.model(batch.model_inputs(), batch.supervised_positions, batch.supervised_targets)
             micro_loss = total / supervised_tokens
-            micro_loss.backward()
+            with marked(BACKWARD):
+                micro_loss.backward()
             loss += micro_loss.detach()
         self.reduction.finish()
         return loss
