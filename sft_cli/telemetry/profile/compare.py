@@ -40,9 +40,9 @@ def _figures(before: Document, now: Document) -> Iterator[tuple[str, ...]]:
         ("MFU", "model_flops_utilization", ".1%"),
         ("peak memory GiB", "peak_memory_gib", ".2f"),
     ):
-        values = before.get(key), now.get(key)
-        if None not in values:
-            yield name, *(format(value, form) for value in values), _change(*values)
+        old, new = before.get(key), now.get(key)
+        if old is not None and new is not None:
+            yield name, format(old, form), format(new, form), _change(old, new)
     for side in ("cpu", "gpu"):
         values = before[side]["calls"], now[side]["calls"]
         if any(values):
@@ -56,13 +56,9 @@ def _pairs(
     old, new = ({row["name"]: row for row in rows} for rows in (before, now))
     for name in {**old, **new}:
         first, second = old.get(name), new.get(name)
-        yield (
-            name,
-            first and first["calls"],
-            second and second["calls"],
-            first["seconds"] if first else 0.0,
-            second["seconds"] if second else 0.0,
-        )
+        calls = [None if row is None else row["calls"] for row in (first, second)]
+        seconds = [0.0 if row is None else row["seconds"] for row in (first, second)]
+        yield name, calls[0], calls[1], seconds[0], seconds[1]
 
 
 def _cells(

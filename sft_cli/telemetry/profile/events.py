@@ -45,7 +45,7 @@ class Operation(Span):
 class Launch(Span):
     """A call of the CUDA runtime or driver."""
 
-    correlation: int | None = None
+    correlation: int = 0
     """The kernel or copy that it started has the same."""
 
 
@@ -58,7 +58,7 @@ class Kernel:
     end: float
     stream: tuple[Any, Any]
     """Device and stream."""
-    correlation: int | None
+    correlation: int
 
     @property
     def seconds(self) -> float:
@@ -139,7 +139,7 @@ def _add(trace: Trace, event: dict[str, Any], name: str, start: float) -> None:
         case "user_annotation":
             (trace.steps if name.startswith(TORCH_STEP) else trace.ranges).append(Span(name, start, end, thread))
         case "cuda_runtime" | "cuda_driver":
-            trace.launches.append(Launch(name, start, end, thread, arguments.get("correlation")))
+            trace.launches.append(Launch(name, start, end, thread, arguments.get("correlation", 0)))
         case "kernel" | "gpu_memcpy" | "gpu_memset":
             stream = (arguments.get("device"), arguments.get("stream"))
-            trace.kernels.append(Kernel(name, start, end, stream, arguments.get("correlation")))
+            trace.kernels.append(Kernel(name, start, end, stream, arguments.get("correlation", 0)))

@@ -160,7 +160,6 @@ def _optimizer(summary: Summary, plan: Plan) -> Iterator[Finding]:
     seconds = _optimizer_seconds(summary)
     if seconds < 0.05 * summary.step_seconds:
         return
-    tokens = 2 * plan.tokens_per_step
     what = f"clipping and update are {seconds / summary.step_seconds:.0%} of a step"
     change = f"train.tokens_per_step: {2 * plan.tokens_per_step} (another batch size: look at the learning rate)"
     yield Finding(what, seconds / 2, change)
@@ -172,8 +171,9 @@ def _optimizer_seconds(summary: Summary) -> float:
 
 
 def _recomputed_layers(plan: Plan) -> int:
+    """Those whose products run once more."""
     section, count = plan.recipe.sharding.activation_checkpointing, len(plan.model.architecture().linear_attention)
-    if section.mode == "none":
+    if section.mode != "full":
         return 0
     return min(section.layers, count) if isinstance(section.layers, int) else count
 
@@ -181,9 +181,8 @@ def _recomputed_layers(plan: Plan) -> int:
 def gemm_tflops(summary: Summary, plan: Plan) -> float | None:
     """What the step's matrix products reach, TFLOP/s of one GPU; None without one.
 
-        (6 * linear weights * slots + 2 * those of recomputed layers * slots + 6 * head * supervised tokens) / their time
-
-    The head works only where the loss looks.
+    Their FLOPs over their time, with 6 for each linear weight and slot, 2 more in a recomputed layer, and 6 for each
+    weight of the head and supervised token: the head works only where the loss looks.
     """
     row = summary.gpu.kinds.get(GEMM)
     if row is None:

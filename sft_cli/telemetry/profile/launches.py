@@ -63,7 +63,7 @@ def _is_synchronising(call: Launch) -> bool:
 
 def _starved(trace: Trace, bounds: timeline.Interval) -> list[timeline.Interval]:
     """From the end of what ran before to the moment when the next kernel had been launched, where that was later."""
-    launched = {launch.correlation: launch.end for launch in trace.launches if launch.correlation is not None}
+    launched = {launch.correlation: launch.end for launch in trace.launches}
     starved: list[timeline.Interval] = []
     free_since = bounds[0]
     for kernel in trace.kernels:

@@ -75,11 +75,7 @@ class Placement:
 def locate(trace: Trace) -> Placement:
     """Contexts of everything in a trace; a kernel's is that of the call that launched it."""
     placed = place(trace)
-    launched = {
-        launch.correlation: context
-        for launch, context in zip(trace.launches, placed.launches, strict=True)
-        if launch.correlation is not None
-    }
+    launched = {launch.correlation: context for launch, context in zip(trace.launches, placed.launches, strict=True)}
     nowhere = Context()
     return Placement(placed, [launched.get(kernel.correlation, nowhere) for kernel in trace.kernels])
 
