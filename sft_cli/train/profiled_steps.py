@@ -60,11 +60,12 @@ def profiled_steps(
                 return Profiled(meter.read(), unprofiled_seconds, result.totals.stop_signal, was_finite)
             if number == UNPROFILED_STEPS:
                 unprofiled_seconds = time.perf_counter() - begin
-            if number < profiling.first_step:
-                # Counts from here on, if no other step comes before the first that is profiled.
-                meter.start()
             window = meter.read() if number == profiling.all_steps else None
             end_step()
+            if number < profiling.first_step:
+                # Counts from here on, if no other step comes before the first that is profiled. Not before `end_step`,
+                # where the profiler may take seconds to begin.
+                meter.start()
             begin = time.perf_counter()
     assert window is not None, "there is at least one step, and it comes again"
     return Profiled(window, unprofiled_seconds, 0, was_finite)
