@@ -16,7 +16,9 @@ from sft_cli.errors import SftError
 def profile(
     recipe: RecipeArgument = None,
     set_: SetOption = None,
-    steps: Annotated[int, typer.Option("--steps", metavar="N", min=1, help="Steps that are profiled; default: 5")] = 5,
+    steps: Annotated[
+        int, typer.Option("--steps", metavar="N", min=1, show_default=False, help="Steps that are profiled; default: 5")
+    ] = 5,
     memory: Annotated[
         bool, typer.Option("--memory", help="Also memory over the step, and on a GPU torch's memory snapshot")
     ] = False,
@@ -28,10 +30,8 @@ def profile(
 ) -> None:
     """Profiles real training steps: where the time goes, and what would win it back. Keeps nothing that they train."""
     from sft_cli.recipe.load import load_recipe
-    from sft_cli.telemetry.profile.document import read
 
     loaded = load_recipe(recipe, set_ or ())
-    other = None if compare is None else Path(read(compare)["path"]).absolute()
     # Imported here and not above: a recipe error has to answer at once.
     from sft_cli.cli import train
     from sft_cli.cli.fit_text import misfit_warning
@@ -39,7 +39,9 @@ def profile(
     from sft_cli.launch.join import find_join
     from sft_cli.plan.profiling import Profiling
     from sft_cli.recipe.inputs import check_chat_template, check_data
+    from sft_cli.telemetry.profile.document import read
 
+    other = None if compare is None else Path(read(compare)["path"]).absolute()
     check_data(loaded.recipe, loaded.places)
     check_chat_template(loaded.recipe, loaded.places)
     asked = Profiling(steps=steps, memory=memory, compare=None if other is None else str(other))

@@ -68,17 +68,19 @@ def _host_lanes(trace: Trace, placement: Placement, step: Span) -> list[_Lane]:
         zip(trace.operations, placement.placed.operations, strict=True), key=lambda item: (item[0].start, -item[0].end)
     )
     for operation, context in items:
-        title = "host" if operation.thread == step.thread else f"host, thread {operation.thread[1]}"
-        lane = lanes.setdefault(operation.thread, _Lane(title, step))
-        lane.cover(operation.start, operation.end, kind_of(operation.name, context))
+        if operation.thread not in lanes:
+            title = "host" if operation.thread == step.thread else f"host, thread {operation.thread[1]}"
+            lanes[operation.thread] = _Lane(title, step)
+        lanes[operation.thread].cover(operation.start, operation.end, kind_of(operation.name, context))
     return list(lanes.values())
 
 
 def _gpu_lanes(trace: Trace, placement: Placement, step: Span) -> list[_Lane]:
     lanes: dict[Hashable, _Lane] = {}
     for kernel, context in zip(trace.kernels, placement.kernels, strict=True):
-        lane = lanes.setdefault(kernel.stream, _Lane(f"GPU, stream {kernel.stream[1]}", step))
-        lane.cover(kernel.start, kernel.end, kind_of(kernel.name, context))
+        if kernel.stream not in lanes:
+            lanes[kernel.stream] = _Lane(f"GPU, stream {kernel.stream[1]}", step)
+        lanes[kernel.stream].cover(kernel.start, kernel.end, kind_of(kernel.name, context))
     return list(lanes.values())
 
 

@@ -26,9 +26,10 @@ class Grid:
 def headline(content: Document) -> str:
     """What was profiled."""
     steps, ranks = content["profiled_steps"], content["ranks"]
+    which = f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} to {steps[-1]}"
     where = f"{ranks} ranks, the first of them" if ranks > 1 else content["device"]
     return (
-        f"{content['model']} on {where}: steps {steps[0]} to {steps[-1]}, {content['step_seconds']:.3f} s each, "
+        f"{content['model']} on {where}: {which}, {content['step_seconds']:.3f} s{' each' if len(steps) > 1 else ''}, "
         f"{content['tokens_per_second']:,.0f} real tokens a second"
     )
 
