@@ -62,7 +62,7 @@ def test_the_step_that_is_shown_is_the_one_of_median_length() -> None:
 def test_memory_is_the_gpus_where_there_is_one_and_the_most_of_each_column() -> None:
     events = Events()
     events.step(1, 0, 1000)
-    for time, gib in ((100, 2), (100.1, 5), (100.2, 3), (700, 1)):
+    for time, gib in ((100.5, 2), (100.6, 5), (100.7, 3), (700.5, 1)):
         events.memory(time, gib * 2**30, device_type=1)
     events.memory(300, 2**40, device_type=0)
     trace = events.trace()
