@@ -28,7 +28,7 @@ def profile(
     ] = None,
     debug: DebugOption = False,
 ) -> None:
-    """Profiles real training steps: where the time goes, and what would win it back. Keeps nothing that they train."""
+    """Shows where a step's time goes, and what would win it back."""
     from sft_cli.recipe.load import load_recipe
 
     loaded = load_recipe(recipe, set_ or ())
