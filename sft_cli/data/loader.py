@@ -6,7 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sft_cli.data.batch import Batch, pack_rows, pad_rows
-from sft_cli.data.order import MicroBatches, StepRounds, count_steps, epoch_steps, evaluation_micro_batches
+from sft_cli.data.order import (
+    BEGINNING,
+    DataPosition,
+    MicroBatches,
+    StepRounds,
+    count_steps,
+    epoch_steps,
+    evaluation_micro_batches,
+)
 from sft_cli.data.rows import TokenizedRows
 from sft_cli.plan.plan import Plan
 
@@ -21,6 +29,8 @@ class StepBatches:
     """Passes over the data at the end of this step."""
     micro_batches: tuple[Batch, ...]
     """As many as on every other rank; fillers included."""
+    position: DataPosition | None = None
+    """What has been taken at the end of this step; None where the step's number alone says it."""
 
 
 class Loader:
@@ -30,28 +40,33 @@ class Loader:
         rows: all training rows; each rank reads its own share of them.
         plan: batching, epochs, seed, number of ranks.
         rank: of this process, over all nodes.
+        start: what a resumed run has taken, on whatever number of ranks.
 
     Raises:
         DataError: there are fewer packs (micro-batches) than ranks.
     """
 
-    def __init__(self, rows: TokenizedRows, plan: Plan, rank: int) -> None:
+    def __init__(self, rows: TokenizedRows, plan: Plan, rank: int, start: DataPosition = BEGINNING) -> None:
         self._rows = rows
         self._plan = plan
         self._rank = rank
-        self.total_steps = count_steps(rows, plan)
+        self._start = start
+        self.total_steps = count_steps(rows, plan, start)
 
     def steps(self, start_step: int = 0) -> Iterator[StepBatches]:
         """Yield the steps after `start_step` (0: from the beginning), exactly those an unbroken run would take."""
-        step = 0
-        for epoch in range(self._plan.recipe.train.epochs):
+        step, ranks = self._start.step, self._plan.world.ranks
+        for epoch in range(self._start.epoch, self._plan.recipe.train.epochs):
             if step >= self.total_steps:
                 return
-            batches, steps = epoch_steps(self._rows, self._plan, epoch)
+            taken = self._start.micro_batches if epoch == self._start.epoch else 0
+            batches, steps = epoch_steps(self._rows, self._plan, epoch, taken)
             for rounds in steps[: self.total_steps - step]:
                 step += 1
                 if step > start_step:
-                    yield StepBatches(step, epoch + rounds.end / steps[-1].end, self._share(batches, rounds))
+                    done, whole = taken + rounds.end * ranks, taken + steps[-1].end * ranks
+                    position = DataPosition(step, epoch, min(done, taken + len(batches)))
+                    yield StepBatches(step, epoch + done / whole, self._share(batches, rounds), position)
 
     def heaviest_micro_batch(self) -> Batch:
         """This rank's micro-batch of the round with the most slots: what a warm-up tries."""

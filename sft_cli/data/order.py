@@ -46,6 +46,21 @@ class StepRounds:
     end: int
 
 
+@dataclass(frozen=True)
+class DataPosition:
+    """How much of the data has been taken: what a resumed run goes on from, on whatever number of ranks."""
+
+    step: int = 0
+    """Optimizer steps so far."""
+    epoch: int = 0
+    """The pass (from 0) that the last of them belongs to."""
+    micro_batches: int = 0
+    """Of that pass, over all ranks."""
+
+
+BEGINNING = DataPosition()
+
+
 def train_micro_batches(rows: TokenizedRows, plan: Plan, epoch: int) -> MicroBatches:
     """The micro-batches of one training epoch.
 
@@ -100,8 +115,12 @@ def steps_of_epoch(batches: MicroBatches, ranks: int, tokens_per_step: int) -> l
     return steps
 
 
-def epoch_steps(rows: TokenizedRows, plan: Plan, epoch: int) -> tuple[MicroBatches, list[StepRounds]]:
+def epoch_steps(rows: TokenizedRows, plan: Plan, epoch: int, taken: int = 0) -> tuple[MicroBatches, list[StepRounds]]:
     """The micro-batches of an epoch and the steps they make.
+
+    Args:
+        taken: micro-batches of the epoch that the steps before have had; those returned begin after them. Where they
+            end at a step, the steps are the rest of an unbroken epoch's.
 
     Raises:
         DataError: there are fewer micro-batches than ranks.
@@ -116,7 +135,8 @@ def epoch_steps(rows: TokenizedRows, plan: Plan, epoch: int) -> tuple[MicroBatch
             where=", ".join(source.path for source in plan.recipe.data.train),
             fix="Lower batching.tokens, use more data, or fewer processes (launch.gpus).",
         )
-    steps = steps_of_epoch(batches, ranks, plan.recipe.train.tokens_per_step)
+    batches = MicroBatches(batches.groups[taken:], batches.slots[taken:])
+    steps = steps_of_epoch(batches, ranks, plan.recipe.train.tokens_per_step) if len(batches) else []
     if batching.balance == "attention":
         batches = _balanced(batches, steps, ranks, rows.lengths)
     return batches, steps
@@ -132,18 +152,22 @@ def _balanced(batches: MicroBatches, steps: list[StepRounds], ranks: int, length
     return MicroBatches([batches.groups[index] for index in order], batches.slots)
 
 
-def count_steps(rows: TokenizedRows, plan: Plan) -> int:
+def count_steps(rows: TokenizedRows, plan: Plan, start: DataPosition = BEGINNING) -> int:
     """Optimizer steps of the whole run: all epochs, cut at `train.max_steps`.
+
+    Args:
+        start: where a resumed run goes on; steps before it count as they were taken, on whatever number of ranks.
 
     Raises:
         DataError: there are fewer micro-batches than ranks.
     """
     limit = plan.recipe.train.max_steps
-    steps = 0
-    for epoch in range(plan.recipe.train.epochs):
-        steps += len(epoch_steps(rows, plan, epoch)[1])
+    steps = start.step
+    for epoch in range(start.epoch, plan.recipe.train.epochs):
+        taken = start.micro_batches if epoch == start.epoch else 0
+        steps += len(epoch_steps(rows, plan, epoch, taken)[1])
         if limit is not None and steps >= limit:
-            return limit
+            return max(limit, start.step)
     return steps
 
 

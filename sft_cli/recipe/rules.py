@@ -108,6 +108,12 @@ def _schedule(recipe: Recipe) -> Iterator[Problem]:
 
 def _evaluate(recipe: Recipe) -> Iterator[Problem]:
     if recipe.data.eval:
+        if recipe.evaluate.patience is not None and recipe.evaluate.every_steps is None:
+            fix = "Write `every_steps` beside it, or `patience: null`."
+            yield Problem("evaluate.patience", "counts evaluations, and only the last step has one", fix)
+        if recipe.evaluate.keep_best and not recipe.checkpoint.enabled:
+            fix = "Write `keep_best: false`, or `checkpoint: {enabled: true}`."
+            yield Problem("evaluate.keep_best", "there are no checkpoints to keep", fix)
         return
     off = EvaluateSection().model_dump()
     for key, value in recipe.evaluate.model_dump().items():

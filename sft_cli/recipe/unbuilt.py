@@ -51,13 +51,10 @@ KEYS: tuple[Unbuilt, ...] = (
     Unbuilt("optimizer.name", _only("adamw"), "Write `adamw`."),
     Unbuilt("optimizer.stochastic_rounding", _only(False), "Write `false`: masters are float32."),
     Unbuilt("optimizer.in_backward", _only(False), "Write `false`."),
-    Unbuilt("evaluate.keep_best", _only(False), "Write `false`; `checkpoint.keep` keeps the newest."),
-    Unbuilt("evaluate.patience", _only(None), "Write `null`, and `train.max_steps` to stop early."),
     Unbuilt("telemetry.trackers", _only(()), "Write `[]`; every number is in metrics.jsonl."),
     Unbuilt("launch.nodes", _only(1), "Write `1`."),
     Unbuilt("launch.node_rank", _only(None), "Write `null`."),
     Unbuilt("launch.rendezvous", _only(None), "Write `null`."),
-    Unbuilt("launch.max_restarts", _only(0), "Write `0`."),
 )
 
 

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from sft_cli.data.batch import Batch
+from sft_cli.data.batch import DIGEST_BITS, Batch
 from sft_cli.optim.clipping import clip_gradients
 
 
@@ -23,6 +23,9 @@ class Totals:
     slots: int
     stop_signal: int
     """The signal that any rank was told to stop with; 0 for none."""
+    digest: int = 0
+    """Stands for the global batch, however it is spread over ranks: the sum of its micro-batches' digests, cut to
+    their width."""
 
 
 @dataclass(frozen=True)
@@ -114,10 +117,11 @@ def agree(micro_batches: Sequence[Batch], stop_signal: int) -> Totals:
             sum(batch.slots for batch in micro_batches),
             stop_signal == signal.SIGINT,
             stop_signal == signal.SIGTERM,
+            sum(batch.digest for batch in micro_batches),
         ],
         dtype=torch.int64,
     )
     dist.all_reduce(counts)
-    supervised_tokens, tokens, slots, interrupted, terminated = counts.tolist()
+    supervised_tokens, tokens, slots, interrupted, terminated, digests = counts.tolist()
     stop = signal.SIGTERM if terminated else signal.SIGINT if interrupted else 0
-    return Totals(supervised_tokens, tokens, slots, int(stop))
+    return Totals(supervised_tokens, tokens, slots, int(stop), digests % 2**DIGEST_BITS)

@@ -8,10 +8,12 @@ from pathlib import Path
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
+from sft_cli.checkpoint.state import restore_state
 from sft_cli.data.loader import Loader
 from sft_cli.data.prepare import prepare
 from sft_cli.kernels.fla import InnerBackends
 from sft_cli.launch.rank_session import RankSession
+from sft_cli.launch.resume import Resume
 from sft_cli.launch.run_folder import RunFolder
 from sft_cli.model.export import export
 from sft_cli.model.safetensors_folder import SafetensorsFolder
@@ -19,6 +21,7 @@ from sft_cli.optim.adamw import build_adamw
 from sft_cli.optim.schedule import learning_rate_ratio
 from sft_cli.parallel.device import device_uuid, local_device
 from sft_cli.parallel.mesh import process_group
+from sft_cli.parallel.patience import LONG_SECONDS, set_patience
 from sft_cli.plan.plan import Plan
 from sft_cli.telemetry.gpu import gpu_sampler
 from sft_cli.telemetry.metrics_file import MetricsFile
@@ -32,6 +35,7 @@ from sft_cli.worker.assemble import (
     assemble_meter,
     assemble_model,
     assemble_run,
+    assemble_saver,
     pass_exactness_gate,
     pass_kernels_check,
     write_exactness_json,
@@ -39,10 +43,14 @@ from sft_cli.worker.assemble import (
 )
 from sft_cli.worker.out_of_memory import explain, is_out_of_memory
 from sft_cli.worker.prewarm import prewarm_kernels
+from sft_cli.worker.resume import best, position, replay_logged, take_up, totals, trusted_progress
 
 
-def run(plan_path: Path, session: RankSession, *, is_dry_run: bool) -> int:
+def run(plan_path: Path, session: RankSession, *, resume: Resume | None = None, is_dry_run: bool) -> int:
     """Trains what the plan says; returns the signal that ended it early, 0 when it ran to its end.
+
+    Args:
+        resume: what it goes on from; None starts at step 0.
 
     Raises:
         OutOfMemoryError: the GPU's memory did not suffice.
@@ -51,19 +59,28 @@ def run(plan_path: Path, session: RankSession, *, is_dry_run: bool) -> int:
     device = local_device(plan.world.device)
     try:
         with process_group(device) as mesh:
-            return _train(plan, session, mesh, device, is_dry_run=is_dry_run)
+            return _train(plan, session, mesh, device, resume, is_dry_run=is_dry_run)
     except RuntimeError as error:
         if device.type == "cpu" or not is_out_of_memory(error):
             raise
         raise explain(error, plan) from error
 
 
-def _train(plan: Plan, session: RankSession, mesh: DeviceMesh, device: torch.device, *, is_dry_run: bool) -> int:
+def _train(
+    plan: Plan,
+    session: RankSession,
+    mesh: DeviceMesh,
+    device: torch.device,
+    resume: Resume | None,
+    *,
+    is_dry_run: bool,
+) -> int:
     recipe, is_first = plan.recipe, session.ranks.rank == 0
     folder = RunFolder(Path(recipe.output_dir))
+    progress = None if resume is None else trusted_progress(resume.checkpoint)
     rows = prepare(plan, progress=False)
     source = _source(plan)
-    loader = Loader(rows.train, plan, session.ranks.rank)
+    loader = Loader(rows.train, plan, session.ranks.rank, position(progress, plan))
 
     def learning_rate(step: int) -> float:
         return recipe.optimizer.learning_rate * learning_rate_ratio(recipe.schedule, step, loader.total_steps)
@@ -72,10 +89,12 @@ def _train(plan: Plan, session: RankSession, mesh: DeviceMesh, device: torch.dev
         view = stack.enter_context(open_view(session.terminal, loader.total_steps))
         inner = InnerBackends.listening()
         prewarm_kernels(plan, device, view.say, lambda: bool(session.stop.requested))
-        model = assemble_model(plan, mesh, device, source)
+        model = assemble_model(plan, mesh, device, source, fill=resume is None)
         optimizer = build_adamw(model.parameters(), recipe.optimizer)
+        if resume is not None:
+            restore_state(resume.checkpoint, model, optimizer)
         train_step = TrainStep(model, optimizer, learning_rate, recipe.train.max_grad_norm, device)
-        meter = assemble_meter(plan, device)
+        meter = assemble_meter(plan, device, totals(progress))
         if device.type == "cuda":
             view.say(
                 "warming up: the largest micro-batch, forward and backward; tunes kernels that are new to this machine"
@@ -89,15 +108,30 @@ def _train(plan: Plan, session: RankSession, mesh: DeviceMesh, device: torch.dev
         if is_dry_run:
             dry_run(loader.heaviest_step(), train_step, view.say, meter.peak_memory_gib)
             return 0
-        metrics = stack.enter_context(MetricsFile(folder.metrics_jsonl)) if is_first else None
         read_gpu = stack.enter_context(gpu_sampler(device_uuid(device)))
+        metrics = MetricsFile(folder.metrics_jsonl) if is_first else None
+        report = Report(meter, metrics, view, learning_rate, read_gpu)
+        if resume is not None and progress is not None:
+            replay_logged(resume, plan, folder, rows.train, train_step, report)
+            take_up(resume, progress, folder, train_step, report)
         if is_first:
             write_kernels_json(folder.kernels_json, plan, kernels, inner.taken)
             write_exactness_json(folder.exactness_json, exactness)
-        report = Report(meter, metrics, view, learning_rate, read_gpu)
-        stopped_by = fit(assemble_run(plan, folder, loader, train_step, report, rows.eval, session))
+        if metrics is not None:
+            stack.enter_context(metrics)
+        saver = stack.enter_context(assemble_saver(plan, folder, train_step, report, session.ranks))
+        seen = best(progress, recipe.evaluate.patience)
+        resumed_at = 0 if progress is None else progress.step
+
+        def be_patient(seconds: float) -> None:
+            set_patience(mesh, seconds)
+
+        stopped_by = fit(
+            assemble_run(plan, loader, train_step, report, rows.eval, session, saver, seen, be_patient, resumed_at)
+        )
         if stopped_by:
             return stopped_by
+        be_patient(LONG_SECONDS)
         if recipe.checkpoint.enabled and recipe.checkpoint.export:
             report.say(f"exporting to {folder.export}")
             export(

@@ -40,6 +40,19 @@ def test_contradictions(refused: Callable[..., SftError], text: str, key: str, w
     assert error.fix
 
 
+@pytest.mark.parametrize(
+    ("text", "key", "what"),
+    [
+        ("evaluate: {patience: 2}", "evaluate.patience", "only the last step has one"),
+        ("evaluate: {keep_best: true}\ncheckpoint: {enabled: false}", "evaluate.keep_best", "no checkpoints to keep"),
+    ],
+)
+def test_evaluations_that_lead_to_nothing(refused: Callable[..., SftError], text: str, key: str, what: str) -> None:
+    error = refused(f"model: {{path: org/model}}\ndata: {{train: org/data, eval: org/data}}\n{text}")
+    assert error.where == f"r.yaml:3: {key}"
+    assert what in error.what
+
+
 def test_max_length_above_the_micro_batch(refused: Callable[..., SftError]) -> None:
     error = refused("model: {path: org/model}\ndata: {train: org/data, max_length: 513}\nbatching: {tokens: 512}\n")
     assert error.where == "r.yaml:2: data.max_length"

@@ -34,7 +34,6 @@ BASE = "model: {path: org/model}\ndata: {train: org/data}\n"
         ("telemetry: {trackers: [wandb, mlflow]}", "telemetry.trackers"),
         ("launch: {nodes: 2, rendezvous: 'a:1'}", "launch.nodes"),
         ("launch: {rendezvous: 'a:1'}", "launch.rendezvous"),
-        ("launch: {max_restarts: 1}", "launch.max_restarts"),
     ],
 )
 def test_keys_end_with_2(refused: Callable[..., SftError], text: str, key: str) -> None:
@@ -49,8 +48,6 @@ def test_keys_end_with_2(refused: Callable[..., SftError], text: str, key: str) 
     [
         ("model: {path: org/m, master_dtype: bfloat16}\ndata: {train: org/a}", "model.master_dtype"),
         ("model: {path: org/m}\ndata: {train: org/a, streaming: true}", "data.streaming"),
-        ("model: {path: org/m}\ndata: {train: org/a, eval: org/b}\nevaluate: {keep_best: true}", "evaluate.keep_best"),
-        ("model: {path: org/m}\ndata: {train: org/a, eval: org/b}\nevaluate: {patience: 1}", "evaluate.patience"),
     ],
 )
 def test_keys_of_model_and_data(refused: Callable[..., SftError], text: str, key: str) -> None:

@@ -1,0 +1,30 @@
+"""How much disk the checkpoints of a run take, by formula."""
+
+from __future__ import annotations
+
+from sft_cli.plan.memory import BYTES
+from sft_cli.plan.plan import Plan
+
+_MOMENT_BYTES = {"adamw": None, "adamw_8bit": 1}
+"""Of one of Adam's two moments; None: as wide as the masters."""
+
+
+def checkpoint_bytes(plan: Plan) -> int:
+    """One checkpoint: masters and two moments of every parameter."""
+    master = BYTES[plan.recipe.model.master_dtype]
+    moment = _MOMENT_BYTES[plan.recipe.optimizer.name] or master
+    return plan.model.parameters * (master + 2 * moment)
+
+
+def checkpoints_at_once(plan: Plan, saved_steps: int = 0) -> int:
+    """The most that lie on the disk at a time: those that are kept, and the one that is being written.
+
+    Args:
+        saved_steps: step that a resumed run goes on from.
+    """
+    recipe = plan.recipe.checkpoint
+    if plan.steps is None:
+        return recipe.keep + 1
+    saves = plan.steps // recipe.every_steps - saved_steps // recipe.every_steps
+    saves += plan.steps % recipe.every_steps != 0
+    return min(saves, recipe.keep + 1)
