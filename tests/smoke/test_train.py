@@ -23,6 +23,7 @@ STEP_KEYS = {
     "step_seconds",
     "data_wait_seconds",
     "peak_memory_gib",
+    "batch_hash",
 }
 
 EVALUATED = {"data.eval": "[{path: builtin:chat, split: heldout}]", "evaluate.at_start": "true"}
