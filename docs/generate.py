@@ -1,4 +1,4 @@
-"""Writes the pages that follow from the code: recipe.md, cli.md, errors.md and backends.md.
+"""Writes the pages that follow from the code: recipe.md, cli.md, errors.md, backends.md and resume.md.
 
 `python docs/generate.py` writes them, `--check` fails where one is out of date.
 """
@@ -15,6 +15,7 @@ from typer.models import ArgumentInfo, OptionInfo
 from sft_cli.cli.app import app
 from sft_cli.errors import BY_EXIT_CODE
 from sft_cli.plan.backends import BACKENDS, Backend
+from sft_cli.plan.resumption import RULES, MayChange
 from sft_cli.recipe.keys import Key, keys, sections
 from sft_cli.recipe.unbuilt import KEYS
 from sft_cli.recipe.validate import shown_default
@@ -46,6 +47,15 @@ An error you can cause is one short block on stderr: what is wrong, where, and w
 traceback. A worker's failure is the command's failure: the first failing rank's error, once, with its rank.
 """
 
+RESUME_HEAD = """# What may change when a run is resumed
+
+`--resume` and `--resume-from` compare the plan with that in the checkpoint, every `auto` resolved. A key that may not
+have changed ends the command with 2, with its old and its new value; one that is told is named, and the run goes on.
+A section's rule is that of all its keys that have none of their own. [checkpoints.md](checkpoints.md) has the rest.
+
+| key | may change | because |
+|---|---|---|"""
+
 CLI_HEAD = """# The command line
 
 `sftune COMMAND [RECIPE] [--set section.key=value]...`, or `python -m sft_cli`. Without RECIPE: `sftune.yaml` in the
@@ -60,6 +70,7 @@ def pages() -> dict[str, str]:
         "cli.md": cli_page(),
         "errors.md": errors_page(),
         "backends.md": backends_page(),
+        "resume.md": resume_page(),
     }
 
 
@@ -144,6 +155,13 @@ def _backend_row(slot: str, backend: Backend) -> str:
     return f"| {slot} | `{backend.name}` | {backend.because} | {backend.made_for} | {install} | {automatic} |"
 
 
+def resume_page() -> str:
+    """Every key that has a rule of its own for resuming."""
+    words = {MayChange.FREELY: "freely", MayChange.TOLD: "yes, and it is told", MayChange.NEVER: "no"}
+    rows = [f"| `{rule.key}` | {words[rule.may_change]} | {rule.because} |" for rule in RULES]
+    return "\n".join([NOTE, RESUME_HEAD, *rows, ""])
+
+
 def errors_page() -> str:
     """Every exit code with its meaning."""
     rows = ["| code | meaning |", "|---|---|", *(f"| {code} | {meaning} |" for code, meaning in _exit_codes())]
@@ -158,7 +176,7 @@ def _exit_codes() -> Iterator[tuple[int, str]]:
             kinds = [error, *error.__subclasses__()]
             yield code, " ".join((kind.__doc__ or "").strip() for kind in kinds)
     yield 130, "Stopped by SIGINT (Ctrl-C), after a checkpoint was written."
-    yield 143, "Stopped by SIGTERM, after a checkpoint was written."
+    yield 143, "Stopped by SIGTERM or SIGUSR1, after a checkpoint was written."
 
 
 def main() -> None:

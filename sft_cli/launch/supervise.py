@@ -102,7 +102,9 @@ def run_workers(
 
 def _exit_code(run: _Run, control: ControlFolder, world: World, logs: Path) -> int:
     outcomes, failures = control.outcomes(), control.failures()
-    silent = {rank: code for rank, code in control.exits().items() if rank not in failures and rank not in outcomes}
+    # A rank that hung was killed by this launcher: that is not what it died of.
+    known = failures.keys() | outcomes.keys() | set(run.hanging)
+    silent = {rank: code for rank, code in control.exits().items() if rank not in known}
     first_signal = exit_signal(run.signals.first)
     if run.was_stopped_early:
         return 128 + first_signal
