@@ -80,7 +80,7 @@ def find_start(output: Path, flags: Flags) -> Start | None:
     """
     folder = RunFolder(output)
     if flags.resume_from is not None:
-        checkpoint = flags.resume_from.absolute()
+        checkpoint = flags.resume_from.resolve()
     elif flags.resume and (found := complete_checkpoints(folder.checkpoints)):
         checkpoint = found[-1][1].absolute()
     else:

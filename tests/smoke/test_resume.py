@@ -63,6 +63,14 @@ def test_resumed_it_is_the_same_bit_for_bit(cut: Path, whole: Path) -> None:
     assert "after step 4" in ended.out
     assert_same(cut, whole)
     assert sorted(path.name for path in (cut / "checkpoints").iterdir()) == [f"step-0000000{n}" for n in (2, 4, 6, 8)]
+    again = resume(cut, "--resume")
+    assert (again.code, "this run is done: 8 of 8 steps" in again.out) == (0, True)
+    # Told to stop in its last step, it would have left neither.
+    shutil.rmtree(cut / "export")
+    lines = (cut / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (cut / "metrics.jsonl").write_text("".join(lines[:-1]))
+    assert resume(cut, "--resume").code == 0
+    assert_same(cut, whole)
 
 
 def test_replayed_steps_are_those_that_were_logged(cut: Path, whole: Path) -> None:

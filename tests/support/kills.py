@@ -62,6 +62,7 @@ def tensors(run: Path, step: int) -> dict[str, str]:
 def _start_and_kill(folder: Path, steps: int, chance: random.Random) -> Kill:
     checkpoints = folder / "run" / "checkpoints"
     before = {path.name for path in checkpoints.glob("step-*")}
+    left = _being_written(checkpoints)  # by the run that the last kill met
     process = subprocess.Popen(
         command("train", *options(folder, steps), "--resume"),
         cwd=folder,
@@ -73,13 +74,16 @@ def _start_and_kill(folder: Path, steps: int, chance: random.Random) -> Kill:
     saves = chance.randint(0, 2)
     deadline = time.monotonic() + _PATIENCE_SECONDS
     # From the moment that a save of this start has begun, or that one, two of them are complete.
-    while len({path.name for path in checkpoints.glob("step-*")} - before) < saves or not _is_writing(checkpoints):
+    while (
+        len({path.name for path in checkpoints.glob("step-*")} - before) < saves
+        or not _being_written(checkpoints) - left
+    ):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline, "no checkpoint was begun"
         time.sleep(0.002)
     time.sleep(chance.choice([0.0, chance.uniform(0, 0.05), chance.uniform(0, 0.5)]))
     victim = chance.choice(["launcher", "torchrun", "rank 0", "rank 1"])
-    unfinished = _is_writing(checkpoints)
+    unfinished = bool(_being_written(checkpoints) - left)
     pid = process.pid if victim == "launcher" else _processes(process.pid)[victim]
     os.kill(pid, signal.SIGKILL)
     _, errors = process.communicate(timeout=60)
@@ -89,8 +93,13 @@ def _start_and_kill(folder: Path, steps: int, chance: random.Random) -> Kill:
     return Kill(victim, unfinished, process.returncode)
 
 
-def _is_writing(checkpoints: Path) -> bool:
-    return any(checkpoints.glob(".step-*.unfinished"))
+def _being_written(checkpoints: Path) -> set[tuple[str, int]]:
+    """Unfinished checkpoints by name and inode."""
+    found = set()
+    for path in checkpoints.glob(".step-*.unfinished"):
+        with suppress(FileNotFoundError):  # it is complete by now
+            found.add((path.name, path.stat().st_ino))
+    return found
 
 
 def _processes(launcher: int) -> dict[str, int]:

@@ -238,6 +238,24 @@ def test_a_lost_rank_restarts_from_the_newest(sftune: Run, saved: list[Path], mo
     assert "4 restarts are left" in ended.err
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_every_rank_of_torchrun_restores_the_same(
+    sftune: Run, saved: list[Path], monkeypatch: pytest.MonkeyPatch, rank: int
+) -> None:
+    restored: list[Resume | None] = []
+
+    def exec_worker(*arguments: Any, resume: Resume | None, **options: Any) -> None:
+        restored.append(resume)
+        raise SystemExit(0)
+
+    monkeypatch.setattr("sft_cli.launch.join.exec_worker", exec_worker)
+    environment = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": 29500}
+    for name, value in {**environment, "MASTER_ADDR": "127.0.0.1"}.items():
+        monkeypatch.setenv(name, str(value))
+    ended = sftune("train", *EIGHT_STEPS, "--resume")
+    assert (ended.code, restored) == (0, [Resume(saved[1])]), ended.err
+
+
 def test_a_disk_without_room_for_one_checkpoint(
     sftune: Run, told: list[Resume | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
