@@ -28,8 +28,8 @@ from sft_cli.checkpoint.manifest import FileFacts, file_facts, write_manifest
 from sft_cli.checkpoint.progress import Progress
 from sft_cli.errors import CheckpointError
 
-_SPARE_BYTES = 16 * 2**20
-"""What the small files of a checkpoint and of the run may take beside its tensors."""
+_SPARE_SHARE, _SPARE_BYTES = 0.01, 2**20
+"""What the small files of a checkpoint and of the run may take beside its tensors: a share of them, and some."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def _prepare(folder: Path, unfinished: Path, size: int) -> None:
     folder.mkdir(exist_ok=True)  # not its parents: a run folder that somebody has deleted must not come back empty
     shutil.rmtree(unfinished, ignore_errors=True)
     free = shutil.disk_usage(folder).free
-    if free < size + _SPARE_BYTES:
+    if free < size * (1 + _SPARE_SHARE) + _SPARE_BYTES:
         raise CheckpointError(
             f"the checkpoint needs {size / 2**20:,.1f} MiB, and {free / 2**20:,.1f} MiB are free",
             where=str(folder),

@@ -17,6 +17,9 @@ from torch.distributed.tensor import DTensor
 
 from sft_cli.errors import CheckpointError
 
+_GOLDEN = 0x9E3779B97F4A7C15
+"""2**64 over the golden ratio: neighbouring seeds have no ranks in common."""
+
 Generators = Mapping[str, torch.Generator]
 """Every source of random numbers that training draws from on this rank, by a name that stays the same."""
 
@@ -27,6 +30,12 @@ def training_generators(device: torch.device) -> dict[str, torch.Generator]:
     if device.type == "cuda":
         found["cuda"] = torch.cuda.default_generators[torch.cuda.current_device()]
     return found
+
+
+def seed_generators(generators: Generators, seed: int) -> None:
+    """As every run of this seed begins, each rank with numbers of its own: no dropout that is the same everywhere."""
+    for generator in generators.values():
+        generator.manual_seed((seed * _GOLDEN + dist.get_rank()) % 2**63)
 
 
 def training_state(model: nn.Module, optimizer: torch.optim.Optimizer, generators: Generators) -> dict[str, Any]:

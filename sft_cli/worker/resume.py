@@ -114,7 +114,10 @@ def replay_logged(
 
 
 def take_up(resume: Resume, progress: Progress, folder: RunFolder, train_step: TrainStep, report: Report) -> None:
-    """The last thing before the first step: random states, and a run folder that knows nothing of later steps."""
+    """The last thing before the first step: random states, and a run folder that knows nothing of later steps.
+
+    The generators are seeded, as those of a run that begins.
+    """
     lacking = restore_random(resume.checkpoint, training_generators(train_step.device))
     if lacking:
         report.say(f"random states of this rank begin anew: {', '.join(lacking)}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
-from sft_cli.checkpoint.state import restore_state
+from sft_cli.checkpoint.state import restore_state, seed_generators, training_generators
 from sft_cli.data.loader import Loader
 from sft_cli.data.prepare import prepare
 from sft_cli.kernels.fla import InnerBackends
@@ -111,6 +111,7 @@ def _train(
         read_gpu = stack.enter_context(gpu_sampler(device_uuid(device)))
         metrics = MetricsFile(folder.metrics_jsonl) if is_first else None
         report = Report(meter, metrics, view, learning_rate, read_gpu)
+        seed_generators(training_generators(device), recipe.train.seed)
         if resume is not None and progress is not None:
             replay_logged(resume, plan, folder, rows.train, train_step, report)
             take_up(resume, progress, folder, train_step, report)

@@ -35,6 +35,22 @@ def options(folder: Path, steps: int, **changes: str) -> list[str]:
     return tiny(folder, **{**keys, "telemetry.log_every_steps": "3", **changes})
 
 
+def restarted(folder: Path, steps: int) -> tuple[Path, str]:
+    """The run folder of one that lost a rank while it saved, and went on by itself; and what it said."""
+    folder.mkdir()
+    process = _start(folder, options(folder, steps, **{"launch.max_restarts": "1"}))
+    checkpoints = folder / "run" / "checkpoints"
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while len(list(checkpoints.glob("step-*"))) < 2:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "no checkpoint was written"
+        time.sleep(0.002)
+    os.kill(_processes(process.pid)["rank 1"], signal.SIGKILL)
+    _, errors = process.communicate(timeout=_PATIENCE_SECONDS)
+    assert process.returncode == 0, errors
+    return folder / "run", errors
+
+
 def undisturbed(folder: Path, steps: int) -> Path:
     """The run folder of one that nobody kills."""
     folder.mkdir()
@@ -63,21 +79,14 @@ def _start_and_kill(folder: Path, steps: int, chance: random.Random) -> Kill:
     checkpoints = folder / "run" / "checkpoints"
     before = {path.name for path in checkpoints.glob("step-*")}
     left = _being_written(checkpoints)  # by the run that the last kill met
-    process = subprocess.Popen(
-        command("train", *options(folder, steps), "--resume"),
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    process = _start(folder, [*options(folder, steps), "--resume"])
     saves = chance.randint(0, 2)
     deadline = time.monotonic() + _PATIENCE_SECONDS
     # From the moment that a save of this start has begun, or that one, two of them are complete.
-    while (
-        len({path.name for path in checkpoints.glob("step-*")} - before) < saves
-        or not _being_written(checkpoints) - left
-    ):
+    while True:
+        completed = len({path.name for path in checkpoints.glob("step-*")} - before)
+        if completed >= saves and _being_written(checkpoints) - left:
+            break
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline, "no checkpoint was begun"
         time.sleep(0.002)
@@ -91,6 +100,11 @@ def _start_and_kill(folder: Path, steps: int, chance: random.Random) -> Kill:
     if victim.startswith("rank"):
         assert f"{victim} was killed by SIGKILL" in errors
     return Kill(victim, unfinished, process.returncode)
+
+
+def _start(folder: Path, arguments: list[str]) -> subprocess.Popen[str]:
+    words = command("train", *arguments)
+    return subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def _being_written(checkpoints: Path) -> set[tuple[str, int]]:
