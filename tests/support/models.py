@@ -152,15 +152,16 @@ def make_model(
     checkpointing: str = "none",
     seed: int = 0,
     compute_dtype: torch.dtype = torch.float32,
+    master_dtype: torch.dtype = torch.float32,
     kernels: KernelsSection = REFERENCES,
 ) -> LanguageModel:
-    """A model with random float32 weights on the mesh's device; sharded with FSDP2 where there is a mesh.
+    """A model with random weights on the mesh's device; sharded with FSDP2 where there is a mesh.
 
     Args:
         config: default: the family's of `CONFIGS`.
     """
     config = CONFIGS[family] if config is None else config
-    model = build(config, family=family, dtype=torch.float32, loss=LOSS[kernels.loss]())
+    model = build(config, family=family, dtype=master_dtype, loss=LOSS[kernels.loss]())
     install(kernel_layers(model), kernels)
     sharding = {
         "backend": "none" if mesh is None or not sharded else "fsdp2",
