@@ -87,7 +87,8 @@ class LowPrecisionAdamW(torch.optim.Optimizer):
 
     def _update(self, parameter: nn.Parameter, group: dict[str, Any]) -> None:
         shard, state = self._shards[parameter], self.state[parameter]
-        state["step"].add_(1 - self.found_inf)
+        is_bad = self.found_inf.to(parameter.device)  # already there, but with CPU offload
+        state["step"].add_(1 - is_bad)
         work = Slice(
             weights=_local(parameter).view(-1),
             gradient=_local(parameter.grad).reshape(-1),
@@ -95,7 +96,7 @@ class LowPrecisionAdamW(torch.optim.Optimizer):
             scales=tuple(_local(state[f"{name}_scale"]).view(-1) for name in MOMENTS) if shard.block else None,
             block=shard.block,
             step=state["step"],
-            is_bad=self.found_inf,
+            is_bad=is_bad,
             learning_rate=group["lr"],
             weight_decay=group["weight_decay"],
             betas=group["betas"],

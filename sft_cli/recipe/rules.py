@@ -108,6 +108,7 @@ def _optimizer(recipe: Recipe) -> Iterator[Problem]:
     if optimizer.in_backward and recipe.sharding.cpu_offload:
         yield Problem(
             "optimizer.in_backward",
+            # Up to torch 2.12 FSDP2 does not even wait: the hook would read what is still being copied.
             "would wait for every gradient's way to the host, where `sharding.cpu_offload` keeps the weights",
             "Write `in_backward: false`: with `cpu_offload` no gradients stay on the GPU anyhow.",
         )
