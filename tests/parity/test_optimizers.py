@@ -14,13 +14,14 @@ from support.ranks import on_ranks
 from support.rows import random_rows
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
-from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from sft_cli.checkpoint.save import Progress, save_checkpoint
 from sft_cli.data.batch import Batch, pack_rows
 from sft_cli.optim.adamw import build_adamw
+from sft_cli.optim.clipping import clip_gradients
 from sft_cli.optim.in_backward import InBackward
 from sft_cli.recipe.schema import OptimizerSection
 from sft_cli.train.step import TrainStep
@@ -82,7 +83,7 @@ def experiments(mesh: DeviceMesh, folder: Path) -> dict[str, Any]:
             "in backward": trained(mesh, name, in_backward=True),
         }
         for name in OPTIMIZERS
-    } | {"spoilt": spoilt(mesh)}
+    } | {"spoilt": spoilt(mesh), "replicated": replicated(mesh)}
 
 
 def sharded(mesh: DeviceMesh, name: str) -> list[Tensor]:
@@ -162,6 +163,30 @@ def spoilt(mesh: DeviceMesh) -> dict[str, Any]:
     }
 
 
+def replicated(mesh: DeviceMesh) -> dict[str, Any]:
+    """Hybrid sharding: both ranks hold every number. Each has its own copy's update to make, and draws to take."""
+    hybrid = init_device_mesh("cpu", (2, 1), mesh_dim_names=("replicas", "shard"))
+    layer, on_its_own = (nn.Linear(768, 33).bfloat16() for _ in range(2))
+    with torch.no_grad():
+        for number, pair in enumerate(zip(layer.parameters(), on_its_own.parameters(), strict=True)):
+            for parameter in pair:
+                parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number)))
+    fully_shard(layer, mesh=hybrid)
+    norms = []
+    for module in (layer, on_its_own):
+        optimizer = make_optimizer("8bit bfloat16", module)
+        if module is layer:
+            in_backward = InBackward(optimizer)
+        inputs = torch.randn(8, 768, generator=torch.Generator().manual_seed(9)).bfloat16()
+        module(inputs).square().sum().backward()
+        if module is layer:
+            norms.append(in_backward.grad_norm().item())
+        else:
+            norms.append(clip_gradients(list(module.parameters()), None).item())
+            optimizer.step()
+    return {"weights": weights(layer), "expected": weights(on_its_own), "norms": norms}
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("checkpoints")
@@ -208,6 +233,14 @@ class TestEach:
         for rank in ranks:
             assert rank[name]["ordinary"]["rehearsal changed nothing"]
             assert rank[name]["in backward"]["rehearsal changed nothing"]
+
+
+def test_replicas_of_a_shard_stay_equal_and_count_once(ranks: Any) -> None:
+    for rank in ranks:
+        replicated = rank["replicated"]
+        assert replicated["norms"][0] == pytest.approx(replicated["norms"][1], rel=1e-5)
+        for found, expected in zip(replicated["weights"], replicated["expected"], strict=True):
+            assert torch.equal(found, expected)
 
 
 def test_in_backward_a_bad_gradient_is_found_after_others_were_used(ranks: Any) -> None:
