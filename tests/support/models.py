@@ -153,13 +153,14 @@ def make_model(
     checkpointing: str = "none",
     seed: int = 0,
     compute_dtype: torch.dtype = torch.float32,
+    master_dtype: torch.dtype = torch.float32,
     kernels: KernelsSection = REFERENCES,
     **sharding: Any,
 ) -> LanguageModel:
     """See `make_sharded_model`, without the reduction."""
     return make_sharded_model(
         family, config=config, mesh=mesh, sharded=sharded, checkpointing=checkpointing, seed=seed,
-        compute_dtype=compute_dtype, kernels=kernels, **sharding,
+        compute_dtype=compute_dtype, master_dtype=master_dtype, kernels=kernels, **sharding,
     )[0]  # fmt: skip
 
 
@@ -172,17 +173,18 @@ def make_sharded_model(
     checkpointing: str = "none",
     seed: int = 0,
     compute_dtype: torch.dtype = torch.float32,
+    master_dtype: torch.dtype = torch.float32,
     kernels: KernelsSection = REFERENCES,
     **sharding: Any,
 ) -> tuple[LanguageModel, GradientReduction]:
-    """A model with random float32 weights on the mesh's device; sharded with FSDP2 where there is a mesh.
+    """A model with random weights on the mesh's device; sharded with FSDP2 where there is a mesh.
 
     Args:
         config: default: the family's of `CONFIGS`.
         sharding: keys of the recipe's section.
     """
     config = CONFIGS[family] if config is None else config
-    model = build(config, family=family, dtype=torch.float32, loss=LOSS[kernels.loss]())
+    model = build(config, family=family, dtype=master_dtype, loss=LOSS[kernels.loss]())
     install(kernel_layers(model), kernels)
     options = {
         "backend": "none" if mesh is None or not sharded else "fsdp2",
