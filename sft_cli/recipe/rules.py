@@ -22,8 +22,8 @@ def check(recipe: Recipe, places: Places) -> None:
         RecipeError: keys that contradict each other; all of them in one error, first line first.
     """
     problems = chain(
-        _batching(recipe), _sharding(recipe), _optimizer(recipe), _schedule(recipe), _evaluate(recipe), _launch(recipe),
-        _model(recipe), _sources(recipe), _secrets(recipe.model_dump(), ""),
+        _streaming(recipe), _batching(recipe), _sharding(recipe), _optimizer(recipe), _schedule(recipe),
+        _evaluate(recipe), _launch(recipe), _model(recipe), _sources(recipe), _secrets(recipe.model_dump(), ""),
     )  # fmt: skip
     raise_for(problems, places, RecipeError)
 
@@ -50,6 +50,15 @@ def uneven_resharding(reshard_after_forward: bool | int, ranks: int) -> Problem 
         f"groups of {groups} are asked for, and there are {ranks} ranks",
         f"Write {', '.join([*sizes, 'true'])} or false.",
     )
+
+
+def _streaming(recipe: Recipe) -> Iterator[Problem]:
+    if recipe.data.streaming and recipe.train.max_steps is None:
+        yield Problem(
+            "data.streaming",
+            "nobody knows how long a stream is, so the number of steps has to be said",
+            "Write `train: {max_steps: 1000}`, or `streaming: false`.",
+        )
 
 
 def _batching(recipe: Recipe) -> Iterator[Problem]:

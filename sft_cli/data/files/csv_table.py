@@ -6,10 +6,10 @@ import csv
 import io
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from sft_cli.data.files.compression import open_stream
+from sft_cli.data.files.data_file import DataFile
 from sft_cli.data.raw import BadRow, RawRow
 from sft_cli.errors import DataError
 
@@ -19,7 +19,7 @@ LONGEST_CELL = 2**26
 """Characters. Without a bound a quote that nobody closes would swallow the rest of a file of any size."""
 
 
-def read_csv(file: Path) -> Iterator[RawRow]:
+def read_csv(file: DataFile) -> Iterator[RawRow]:
     """A record that is no CSV, or has too few or too many cells, is a row with a problem. Blank lines are none.
 
     A place is the line where a record begins: quoted cells may hold line breaks.

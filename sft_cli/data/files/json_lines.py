@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 from sft_cli.data.files.compression import open_stream
+from sft_cli.data.files.data_file import DataFile
 from sft_cli.data.raw import BadRow, RawRow
 
 
-def read_json_lines(file: Path) -> Iterator[RawRow]:
+def read_json_lines(file: DataFile) -> Iterator[RawRow]:
     """A line that is not UTF-8 or not JSON is a row with a problem; blank lines are none."""
     with open_stream(file) as (stream, share_read):
         # Bytes are split on \n alone: U+2028 and its like, which str.splitlines would cut at, are text.
