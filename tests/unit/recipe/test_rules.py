@@ -141,3 +141,13 @@ def test_ranks_without_sharding() -> None:
     assert ranks_without_sharding("none", 2) is not None
     assert ranks_without_sharding("none", 1) is None
     assert ranks_without_sharding("fsdp2", 8) is None
+
+
+def test_a_stream_needs_a_number_of_steps(refused: Callable[..., SftError], load: Callable[..., Loaded]) -> None:
+    text = "model: {path: org/model}\ndata:\n  train: org/data\n  streaming: true\n"
+    error = refused(text)
+    assert error.exit_code == 2
+    assert error.where == "r.yaml:4: data.streaming"
+    assert "train: {max_steps: 1000}" in (error.fix or "")
+    load(text + "train: {max_steps: 10}\n")
+    load(text + "train: {max_steps: 10, epochs: 3}\nbatching: {mode: padding, order: length_grouped}\n")

@@ -77,8 +77,7 @@ def test_no_row_is_lost_or_doubled_for_any_number_of_ranks(
     plan = make_plan(ranks=ranks, batching=batching, train=train, data={"streaming": True})
     try:
         per_rank = [steps_of(plan, lengths, rank) for rank in range(ranks)]
-    except DataError as error:
-        assert "than ranks" in error.what
+    except DataError:
         assert sum(lengths) <= ranks * TOKENS * 2
         return
     for same_step in zip(*per_rank, strict=True):
