@@ -62,12 +62,9 @@ def stream_steps(stream: Stream, plan: Plan) -> Iterator[StreamStep]:
     Raises:
         DataError: a row or file that can't be used; an epoch with fewer micro-batches than ranks.
     """
-    step = 0
-    for epoch in range(plan.recipe.train.epochs):
-        with closing(stream.epoch(epoch)) as rows:
-            for batches in _steps_of_epoch(stream_batches(rows, plan.recipe, epoch), plan):
-                step += 1
-                yield StreamStep(step, epoch + batches[-1].position, _balanced(batches, plan))
+    with closing(stream_batches(stream.epoch, plan.recipe)) as batches:
+        for step, taken in enumerate(_taken_by_steps(batches, plan), start=1):
+            yield StreamStep(step, taken[-1].epochs, _balanced(taken, plan))
 
 
 def rank_steps(stream: Stream, plan: Plan, rank: int) -> Iterator[RankStep]:
@@ -96,21 +93,21 @@ def join_rows(chats: list[EncodedChat], rows_of_sources: list[int] | None = None
     )
 
 
-def _steps_of_epoch(batches: Iterator[StreamBatch], plan: Plan) -> Iterator[list[StreamBatch]]:
-    """Whole rounds until their slots over all ranks reach `tokens_per_step`; what is left at the end is a step too."""
+def _taken_by_steps(batches: Iterator[StreamBatch], plan: Plan) -> Iterator[list[StreamBatch]]:
+    """Whole rounds until their slots over all ranks reach `tokens_per_step`; what an epoch leaves is a step too."""
     ranks, wanted = plan.world.ranks, plan.recipe.train.tokens_per_step
     step: list[StreamBatch] = []
     count = rows = slots = 0
     for batch in batches:
         count, rows, slots = count + 1, rows + len(batch.rows), slots + batch.slots
         step.append(batch)
-        if len(step) % ranks == 0 and slots >= wanted:
+        if batch.ends_epoch and count < ranks:
+            raise fewer_than_ranks(plan, rows, count)
+        if batch.ends_epoch or (len(step) % ranks == 0 and slots >= wanted):
             yield step
             step, slots = [], 0
-    if count < ranks:
-        raise fewer_than_ranks(plan, rows, count)
-    if step:
-        yield step
+        if batch.ends_epoch:
+            count = rows = 0
 
 
 def _balanced(batches: list[StreamBatch], plan: Plan) -> list[StreamBatch]:

@@ -1,12 +1,12 @@
 """A stream's rows in micro-batches, window by window: each is ordered as a small data set would be.
 
 A window is read while the micro-batches of the one before it are taken, evenly, so that no step waits for thousands of
-rows. What makes a poor micro-batch at the end of a window waits for the next one.
+rows; not even the first of the next epoch. What makes a poor micro-batch at the end of a window waits for the next one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,41 +34,49 @@ class StreamBatch:
 
     rows: list[EncodedChat]
     slots: int
-    position: float
-    """How much of the epoch is over with it, 0 to 1."""
+    epochs: float
+    """Passes over the data that are over with it, as far as the sources tell how much of them has been read."""
+    ends_epoch: bool
 
 
-def stream_batches(rows: Iterator[StreamRow], recipe: Recipe, epoch: int) -> Iterator[StreamBatch]:
-    """All micro-batches of an epoch over all ranks, in order; each row is in exactly one.
+def stream_batches(read_epoch: Callable[[int], Generator[StreamRow]], recipe: Recipe) -> Generator[StreamBatch]:
+    """The micro-batches of all epochs over all ranks, in order; each row of an epoch is in exactly one.
 
-    Where the epoch is but one window, they are those of the same data without streaming. In order `sequential` they
+    Where an epoch is but one window, they are those of the same data without streaming. In order `sequential` they
     are that anyhow.
 
     Args:
-        rows: of this epoch.
-        recipe: its batching and seed count.
-        epoch: from 0.
+        read_epoch: the rows of an epoch, from 0; at least one.
+        recipe: its batching, seed and epochs count.
     """
-    ahead, carried = _Ahead(rows), list[StreamRow]()
-    begin, number = 0.0, 0
-    window = _Window(ahead, recipe.batching)
-    window.fill(1.0)
-    while window.rows:
-        end = window.rows[-1].position if ahead.next else 1.0
-        # Source after source, as rows stand without streaming.
-        taken = sorted([*carried, *window.rows], key=lambda row: row.source)
-        lengths = np.array([len(row.chat.token_ids) for row in taken], dtype=np.int64)
-        batches = ordered(lengths, np.arange(len(taken)), recipe.batching, recipe.train.seed, epoch, number)
-        waiting = _waiting(batches, lengths, taken, carried, recipe.batching) if ahead.next else set()
-        going = [index for index in range(len(batches)) if index not in waiting]
+    epoch = number = 0
+    begin, carried = 0.0, list[StreamRow]()
+    ahead = _Ahead(read_epoch(0))
+    try:
         window = _Window(ahead, recipe.batching)
-        for count, index in enumerate(going, start=1):
-            window.fill(count / len(going))
-            chats = [taken[row].chat for row in batches.groups[index]]
-            yield StreamBatch(chats, int(batches.slots[index]), begin + (end - begin) * count / len(going))
         window.fill(1.0)
-        carried = [taken[row] for row in sorted(row for index in waiting for row in batches.groups[index])]
-        begin, number = end, number + 1
+        while window.rows:
+            is_last = ahead.next is None
+            end = 1.0 if is_last else window.rows[-1].position
+            # Source after source, as rows stand without streaming.
+            taken = sorted([*carried, *window.rows], key=lambda row: row.source)
+            lengths = np.array([len(row.chat.token_ids) for row in taken], dtype=np.int64)
+            batches = ordered(lengths, np.arange(len(taken)), recipe.batching, recipe.train.seed, epoch, number)
+            waiting = set() if is_last else _waiting(batches, lengths, taken, carried, recipe.batching)
+            if is_last and epoch + 1 < recipe.train.epochs:
+                ahead = _Ahead(read_epoch(epoch + 1))
+            window = _Window(ahead, recipe.batching)
+            going = [index for index in range(len(batches)) if index not in waiting]
+            for count, index in enumerate(going, start=1):
+                window.fill(count / len(going))
+                chats = [taken[row].chat for row in batches.groups[index]]
+                position = begin + (end - begin) * count / len(going)
+                yield StreamBatch(chats, int(batches.slots[index]), epoch + position, is_last and count == len(going))
+            window.fill(1.0)
+            carried = [taken[row] for row in sorted(row for index in waiting for row in batches.groups[index])]
+            begin, number, epoch = (0.0, 0, epoch + 1) if is_last else (end, number + 1, epoch)
+    finally:
+        ahead.close()
 
 
 def _waiting(
@@ -96,13 +104,16 @@ def _waiting(
 class _Ahead:
     """Rows, of which the next one is known."""
 
-    def __init__(self, rows: Iterator[StreamRow]) -> None:
+    def __init__(self, rows: Generator[StreamRow]) -> None:
         self._rows = rows
         self.next = next(rows, None)
 
     def take(self) -> StreamRow | None:
         row, self.next = self.next, next(self._rows, None) if self.next else None
         return row
+
+    def close(self) -> None:
+        self._rows.close()
 
 
 class _Window:
