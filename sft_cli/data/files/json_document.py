@@ -8,6 +8,7 @@ from typing import Any
 
 from sft_cli.data.files.compression import open_stream
 from sft_cli.data.files.data_file import DataFile
+from sft_cli.data.files.json_text import parse_json
 from sft_cli.data.formats import detect
 from sft_cli.data.raw import RawRow
 from sft_cli.errors import DataError
@@ -24,7 +25,7 @@ def read_json(file: DataFile) -> Iterator[RawRow]:
     if not content.strip():
         return
     try:
-        rows = _rows_of(json.loads(content.decode("utf-8-sig")), file)
+        rows = _rows_of(parse_json(content.decode("utf-8-sig")), file)
     except UnicodeDecodeError as error:
         raise DataError(f"not UTF-8: {error}", where=str(file), fix="Save it as UTF-8.") from error
     except json.JSONDecodeError as error:
