@@ -53,7 +53,10 @@ class Reader:
             SftError: the process was ended from outside.
         """
         first = self.first()
-        self._connection.send(start_step)
+        try:
+            self._connection.send(start_step)
+        except ConnectionError as error:
+            raise ended_from_outside(self._process) from error
         if start_step < first.step:
             yield first
         while (step := self._receive()) is not None:

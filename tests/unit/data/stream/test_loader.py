@@ -126,6 +126,16 @@ def test_a_reader_that_is_killed_is_an_error_and_no_hang(make_plan, write_rows, 
         next(loader.steps())
 
 
+def test_a_reader_that_is_killed_while_the_model_is_built_is_told_the_same(make_plan, write_rows) -> None:
+    plan = make_plan(data={"train": str(write_rows(chats(400))), "streaming": True}, batching=BATCHING, train=TRAIN)
+    with open_reader(plan, 0) as reader:
+        reader.first()
+        reader._process.kill()
+        reader._process.join()
+        with pytest.raises(SftError, match=r"ended from outside \(exit code -9\)"):
+            list(reader.steps(0))
+
+
 def test_the_reader_is_gone_when_its_block_ends(make_plan, write_rows) -> None:
     train = {**TRAIN, "epochs": 10**6, "max_steps": 10**6}
     plan = make_plan(data={"train": str(write_rows(chats(50))), "streaming": True}, batching=BATCHING, train=train)
