@@ -46,9 +46,12 @@ def run_text(plan: Plan, prepared: PreparedData, origin: str) -> str:
     what the chat template makes of it."""
     rows = prepared.train
     model = f"{plan.recipe.model.path}, {parameters_text(plan.model.parameters)} parameters"
+    found = f"{len(rows):,} rows, {rows.offsets[-1]:,} tokens"
+    if plan.recipe.data.streaming:
+        found = f"a stream, looked at {'all' if prepared.is_whole else 'the first'} {found}"
     lines = [
         f"{origin}: {model}, {world_text(plan)}",
-        f"{len(rows):,} rows, {rows.offsets[-1]:,} tokens: {plan.steps:,} steps of {plan.tokens_per_step:,} slots",
+        f"{found}: {plan.steps:,} steps of {plan.tokens_per_step:,} slots",
     ]
     lines += [f"{at.key} {at.value}: {at.because}" for at in plan.choices if at.key in _SAID_BY_TRAIN]
     for source in (*prepared.report.train, *prepared.report.eval):

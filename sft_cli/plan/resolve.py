@@ -116,6 +116,9 @@ def with_steps(plan: Plan, steps: int, row_tokens: float | None = None) -> Plan:
     """
     schedule = plan.recipe.schedule
     choices = list(plan.choices)
+    if plan.recipe.data.streaming:
+        because = "train.max_steps; a run ends earlier where the stream ends before, train.epochs times"
+        choices.append(Choice(key="steps", value=steps, because=because))
     # From 1 on, warm-up is a number of steps already; a fraction that rounds to 0 steps is no warm-up.
     warmup = schedule.warmup if schedule.warmup >= 1 else float(round(schedule.warmup * steps))
     if warmup != schedule.warmup:
@@ -129,7 +132,8 @@ def with_steps(plan: Plan, steps: int, row_tokens: float | None = None) -> Plan:
     if row_tokens is not None:
         flops = flops_per_token(plan.model.architecture(), row_tokens)
         choices = [choice for choice in choices if choice.key != "flops_per_token"]
-        choices.append(_flops_choice(flops, f"rows of {row_tokens:,.0f} tokens, the data's mean over tokens"))
+        rows = "the first rows'" if plan.recipe.data.streaming else "the data's"
+        choices.append(_flops_choice(flops, f"rows of {row_tokens:,.0f} tokens, {rows} mean over tokens"))
         update["flops_per_token"] = flops
     return plan.model_copy(update={**update, "choices": tuple(choices)})
 

@@ -27,8 +27,8 @@ def check(recipe: Recipe, places: Places) -> None:
 def problems(recipe: Recipe) -> Iterator[Problem]:
     """All that keeps a recipe from running on any machine."""
     return chain(
-        _batching(recipe), _sharding(recipe), _optimizer(recipe), _schedule(recipe), _evaluate(recipe), _launch(recipe),
-        _model(recipe), _sources(recipe), _secrets(recipe.model_dump(), ""),
+        _streaming(recipe), _batching(recipe), _sharding(recipe), _optimizer(recipe), _schedule(recipe),
+        _evaluate(recipe), _launch(recipe), _model(recipe), _sources(recipe), _secrets(recipe.model_dump(), ""),
     )  # fmt: skip
 
 
@@ -84,6 +84,15 @@ def accumulation_in_backward(in_backward: bool, micro_batches: int, ranks: int, 
         f"updates with every micro-batch, and a step has {micro_batches // ranks} of them on each rank",
         f"Write `train: {{tokens_per_step: {tokens * ranks}}}`, which is one on each, or `in_backward: false`.",
     )
+
+
+def _streaming(recipe: Recipe) -> Iterator[Problem]:
+    if recipe.data.streaming and recipe.train.max_steps is None:
+        yield Problem(
+            "data.streaming",
+            "nobody knows how long a stream is, so the number of steps has to be said",
+            "Write `train: {max_steps: 1000}`, or `streaming: false`.",
+        )
 
 
 def _batching(recipe: Recipe) -> Iterator[Problem]:

@@ -69,7 +69,7 @@ class DataSection(Section):
     bad_rows: Literal["error", "skip"] = _option(
         "error", "What to do with a row that can't be used; `skip` counts them"
     )
-    streaming: bool = _option(False, "Read rows while training, for sets larger than the disk")
+    streaming: bool = _option(False, "Read rows while training, for sets larger than the disk; needs `train.max_steps`")
     cache_dir: str = _option("~/.cache/sftune", "Where tokenised data is kept")
 
 

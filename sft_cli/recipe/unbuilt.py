@@ -33,7 +33,6 @@ def _only(*values: Any) -> Callable[[Any], bool]:
 
 
 KEYS: tuple[Unbuilt, ...] = (
-    Unbuilt("data.streaming", _only(False), "Write `false`: rows are tokenised once and kept on disk."),
     Unbuilt("kernels.compile", _only(False), "Write `false`."),
     Unbuilt("kernels.float8", _only("none"), "Write `none`."),
     Unbuilt("kernels.hub", _only(False), "Write `false`."),

@@ -16,7 +16,6 @@ class Run:
     """What `fit` works with; the worker puts it together."""
 
     steps: Iterable[StepBatches]
-    total_steps: int
     train_step: TrainStep
     report: Report
     stop_signal: Callable[[], int]
@@ -48,7 +47,7 @@ def fit(run: Run) -> int:
         result = run.train_step(batches.step, batches.micro_batches, run.stop_signal())
         report.count(result)
         is_stopped = result.totals.stop_signal != 0
-        is_last = is_stopped or batches.step == run.total_steps
+        is_last = is_stopped or batches.is_last
         is_saved = run.save is not None and (is_last or batches.step % run.save_every_steps == 0)
         if is_saved or is_last or batches.step % run.log_every_steps == 0:
             numbers = result.read()

@@ -10,7 +10,7 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 
 from sft_cli.checkpoint.save import Progress, save_checkpoint
-from sft_cli.data.loader import Loader, StepBatches, evaluation_batches
+from sft_cli.data.loader import StepBatches, Steps, evaluation_batches
 from sft_cli.data.prefetch import prefetched
 from sft_cli.data.rows import TokenizedRows
 from sft_cli.kernels.install import Layers, install, layers_of
@@ -100,7 +100,7 @@ def assemble_meter(plan: Plan, device: torch.device) -> Meter:
 def assemble_run(
     plan: Plan,
     folder: RunFolder,
-    loader: Loader,
+    loader: Steps,
     train_step: TrainStep,
     report: Report,
     eval_rows: TokenizedRows | None,
@@ -126,7 +126,6 @@ def assemble_run(
 
     return Run(
         steps=prefetched(loader.steps()),
-        total_steps=loader.total_steps,
         train_step=train_step,
         report=report,
         stop_signal=lambda: session.stop.requested,

@@ -8,8 +8,11 @@ from pathlib import Path
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
-from sft_cli.data.loader import Loader
-from sft_cli.data.prepare import prepare
+from sft_cli.data.loader import Loader, Steps
+from sft_cli.data.prepare import prepare, prepare_evaluation
+from sft_cli.data.rows import TokenizedRows
+from sft_cli.data.stream.loader import StreamLoader
+from sft_cli.data.stream.reader import Reader, open_reader
 from sft_cli.kernels.fla import InnerBackends
 from sft_cli.launch.rank_session import RankSession
 from sft_cli.launch.run_folder import RunFolder
@@ -49,22 +52,36 @@ def run(plan_path: Path, session: RankSession, *, is_dry_run: bool) -> int:
         OutOfMemoryError: the GPU's memory did not suffice.
     """
     plan = Plan.read(plan_path)
+    with ExitStack() as stack:
+        # A fork of this process, so before a GPU and threads are in it.
+        reader = stack.enter_context(open_reader(plan, session.ranks.rank)) if plan.recipe.data.streaming else None
+        return _run(plan, session, reader, is_dry_run=is_dry_run)
+
+
+def _run(plan: Plan, session: RankSession, reader: Reader | None, *, is_dry_run: bool) -> int:
     device = local_device(plan.world.device)
     try:
         with process_group(device, replicas=plan.recipe.sharding.replicas) as mesh:
-            return _train(plan, session, mesh, device, is_dry_run=is_dry_run)
+            return _train(plan, session, mesh, device, reader, is_dry_run=is_dry_run)
     except RuntimeError as error:
         if device.type == "cpu" or not is_out_of_memory(error):
             raise
         raise explain(error, plan) from error
 
 
-def _train(plan: Plan, session: RankSession, mesh: DeviceMesh, device: torch.device, *, is_dry_run: bool) -> int:
+def _train(
+    plan: Plan,
+    session: RankSession,
+    mesh: DeviceMesh,
+    device: torch.device,
+    reader: Reader | None,
+    *,
+    is_dry_run: bool,
+) -> int:
     recipe, is_first = plan.recipe, session.ranks.rank == 0
     folder = RunFolder(Path(recipe.output_dir))
-    rows = prepare(plan, progress=False)
     source = _source(plan)
-    loader = Loader(rows.train, plan, session.ranks.rank)
+    loader, eval_rows = _data(plan, session.ranks.rank, reader)
 
     def learning_rate(step: int) -> float:
         return recipe.optimizer.learning_rate * learning_rate_ratio(recipe.schedule, step, loader.total_steps)
@@ -97,7 +114,9 @@ def _train(plan: Plan, session: RankSession, mesh: DeviceMesh, device: torch.dev
             write_kernels_json(folder.kernels_json, plan, kernels, inner.taken)
             write_exactness_json(folder.exactness_json, exactness)
         report = Report(meter, metrics, view, learning_rate, read_gpu)
-        stopped_by = fit(assemble_run(plan, folder, loader, train_step, report, rows.eval, session))
+        stopped_by = fit(assemble_run(plan, folder, loader, train_step, report, eval_rows, session))
+        for remark in loader.remarks(is_over=not stopped_by):
+            report.say(remark)
         if stopped_by:
             return stopped_by
         if recipe.checkpoint.enabled and recipe.checkpoint.export:
@@ -113,6 +132,18 @@ def _train(plan: Plan, session: RankSession, mesh: DeviceMesh, device: torch.dev
             )
         report.done()
     return 0
+
+
+def _data(plan: Plan, rank: int, reader: Reader | None) -> tuple[Steps, TokenizedRows | None]:
+    """The steps of this rank, and the rows to evaluate on.
+
+    Args:
+        reader: of a stream.
+    """
+    if reader is not None:
+        return StreamLoader(reader, plan), prepare_evaluation(plan)
+    rows = prepare(plan, progress=False)
+    return Loader(rows.train, plan, rank), rows.eval
 
 
 def _source(plan: Plan) -> SafetensorsFolder | None:

@@ -181,3 +181,13 @@ def test_replicas_are_of_equal_size() -> None:
     assert problem is not None
     assert problem.what == "4 are asked for, and 6 ranks can't be spread over them evenly"
     assert problem.fix == "Write 1 or 2 or 3 or 6."
+
+
+def test_a_stream_needs_a_number_of_steps(refused: Callable[..., SftError], load: Callable[..., Loaded]) -> None:
+    text = "model: {path: org/model}\ndata:\n  train: org/data\n  streaming: true\n"
+    error = refused(text)
+    assert error.exit_code == 2
+    assert error.where == "r.yaml:4: data.streaming"
+    assert "train: {max_steps: 1000}" in (error.fix or "")
+    load(text + "train: {max_steps: 10}\n")
+    load(text + "train: {max_steps: 10, epochs: 3}\nbatching: {mode: padding, order: length_grouped}\n")

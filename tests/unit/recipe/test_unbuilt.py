@@ -39,7 +39,6 @@ def test_keys_end_with_2(refused: Callable[..., SftError], text: str, key: str) 
 @pytest.mark.parametrize(
     ("text", "key"),
     [
-        ("model: {path: org/m}\ndata: {train: org/a, streaming: true}", "data.streaming"),
         ("model: {path: org/m}\ndata: {train: org/a, eval: org/b}\nevaluate: {keep_best: true}", "evaluate.keep_best"),
         ("model: {path: org/m}\ndata: {train: org/a, eval: org/b}\nevaluate: {patience: 1}", "evaluate.patience"),
     ],

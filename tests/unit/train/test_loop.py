@@ -46,8 +46,7 @@ def make_run(steps: int = 4, **changes: Any) -> tuple[Run, Diary]:
         diary.events.append(f"save {batches.step}")
 
     run = Run(
-        steps=[StepBatches(step, step / steps, ()) for step in range(1, steps + 1)],
-        total_steps=steps,
+        steps=[StepBatches(step, step / steps, (), is_last=step == steps) for step in range(1, steps + 1)],
         train_step=train_step,  # type: ignore[arg-type]
         report=diary,  # type: ignore[arg-type]
         stop_signal=lambda: 0,
