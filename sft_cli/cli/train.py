@@ -86,11 +86,23 @@ def _run(loaded: Loaded, plan: Plan, joined: Joined | None, *, overwrite: bool, 
     from sft_cli.recipe.dump import to_yaml
 
     output = Path(loaded.recipe.output_dir)
+    if not dry_run:
+        _require_room(output, plan, overwrite)
     with open_run(output, to_yaml(loaded.recipe), plan, overwrite, dry_run=dry_run) as run:
         if joined is not None:
             run.lock.keep_through_exec()
             exec_worker(run.plan_path, plan.world, joined, run.logs, dry_run=dry_run)
         return run_workers(run.plan_path, plan.world, run.logs, dry_run=dry_run)
+
+
+def _require_room(output: Path, plan: Plan, overwrite: bool) -> None:
+    """CheckpointError where the disk can't take what the run will leave there."""
+    from sft_cli.launch.run_folder import RunFolder
+    from sft_cli.plan.disk import folder_bytes, require_room, run_bytes
+
+    freed = sum(map(folder_bytes, RunFolder(output).contents)) if overwrite else 0
+    fix = "Free disk space, choose another output_dir, or set checkpoint.export: false."
+    require_room(output, run_bytes(plan), freed=freed, fix=fix)
 
 
 def _follow(plan: Plan, joined: Joined, *, dry_run: bool) -> NoReturn:
