@@ -62,6 +62,7 @@ def _plan(loaded: Loaded, joined: Joined | None, *, progress: bool) -> tuple[Pla
     from sft_cli.plan.hardware import find_hardware
     from sft_cli.plan.model_facts import fetch_weights, find_model, find_tokenizer
     from sft_cli.plan.resolve import resolve
+    from sft_cli.plan.safetensors_header import stored_tensors
     from sft_cli.plan.vocabulary import fit_vocabulary
 
     recipe, places = loaded.recipe, loaded.places
@@ -75,6 +76,8 @@ def _plan(loaded: Loaded, joined: Joined | None, *, progress: bool) -> tuple[Pla
     planned = with_data(plan, places, progress=progress)
     # Last: nothing else takes as long, and all else is known to be right by now.
     fetch_weights(recipe.model, model, places, progress=progress)
+    if model.weights == "pretrained" and model.folder is not None:
+        stored_tensors(Path(model.folder))  # a file that is cut short would else be found by the workers
     return planned
 
 

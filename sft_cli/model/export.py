@@ -129,12 +129,16 @@ def _write_trained(
         entries = trained[name]
         dtypes = {DTYPES[entry.dtype] for entry in entries}
         tensor = whole(name, parameter, dtypes.pop() if len(dtypes) == 1 else parameter.dtype)
-        if writer is None:
-            continue
-        parts = names.locate(transformers_name(name)).split(tensor)
-        parts += [tensor] * (len(entries) - len(parts))  # a tied head
-        for entry, part in zip(entries, parts, strict=True):
-            writer.write(entry.name, [_bytes(part.to(DTYPES[entry.dtype]))])
+        if writer is not None:
+            _write_parts(writer, names.locate(transformers_name(name)).split(tensor), entries)
+        del tensor  # before the next one is gathered
+
+
+def _write_parts(writer: SafetensorsWriter, parts: list[Tensor], entries: list[Entry]) -> None:
+    """A parameter in one tensor, in several (experts), or in two that are the same (a tied head)."""
+    parts += parts * (len(entries) - len(parts))
+    for entry, part in zip(entries, parts, strict=True):
+        writer.write(entry.name, [_bytes(part.to(DTYPES[entry.dtype]))])
 
 
 def _bytes(tensor: Tensor) -> memoryview:

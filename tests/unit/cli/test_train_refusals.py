@@ -11,6 +11,8 @@ from types import SimpleNamespace
 import pytest
 from support.command_line import Ended
 
+from sft_cli.plan.shapes import read_shape
+
 GOOD = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]}
 USER_ONLY = {"messages": [{"role": "user", "content": "hi"}]}
 BAD = {"messages": [{"role": "user", "content": "bad"}, {"role": "assistant", "content": "hello"}]}
@@ -100,3 +102,23 @@ def test_a_disk_without_room_for_the_export_is_found_before_anything_is_written(
         assert f"{folder / 'out'}: the disk has 0.0000 GiB free" in ended.err
         assert "checkpoint.export: false" in ended.err
         assert (folder / "out" / "checkpoints" / "old").exists()
+
+
+def test_weights_that_are_cut_short_are_found_before_anything_is_written(
+    sftune: Callable[..., Ended], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    Path("chat.jsonl").write_text(lines(GOOD))
+    Path("model").mkdir()
+    Path("model/config.json").write_text(json.dumps(read_shape("tiny-hybrid")))
+    header = json.dumps({"a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}).encode()
+    Path("model/model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"half")
+    Path("r.yaml").write_text(
+        "extends: builtin:tiny\nmodel: {path: ./model, weights: pretrained, tokenizer: builtin:tiny-hybrid}\n"
+        "data: {train: chat.jsonl, eval: []}\nevaluate: {at_start: false, every_steps: null}\n"
+    )
+    before = sorted(folder.rglob("*"))
+    ended = sftune("train", "r.yaml")
+    assert ended.code == 2
+    assert f"{folder / 'model' / 'model.safetensors'}: not a whole safetensors file" in ended.err
+    assert sorted(folder.rglob("*")) == before
