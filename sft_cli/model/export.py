@@ -67,12 +67,12 @@ def export(
     carried = _carried_entries(trained, source)
     if _is_first():
         entries = [*(entry for group in trained.values() for entry in group), *carried]
-        require_room(
-            target.parent,
-            {"export": sum(entry.size_bytes for entry in entries)},
-            fix="Free disk space; then `sftune export CHECKPOINT DIR` writes the model from a checkpoint.",
-        )
         with replacing(target) as folder:
+            require_room(  # now that what a crash left of an earlier one is gone
+                target,
+                {"export": sum(entry.size_bytes for entry in entries)},
+                fix="Free disk space; then `sftune export CHECKPOINT DIR` writes the model from a checkpoint.",
+            )
             writer = SafetensorsWriter(folder, entries)
             _write_trained(writer, model, names, trained, whole)
             for entry in carried:
