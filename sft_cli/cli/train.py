@@ -66,6 +66,7 @@ def _plan(loaded: Loaded, joined: Joined | None, *, progress: bool) -> tuple[Pla
     from sft_cli.plan.hardware import find_hardware
     from sft_cli.plan.model_facts import fetch_weights, find_model, find_tokenizer
     from sft_cli.plan.resolve import resolve
+    from sft_cli.plan.safetensors_header import stored_tensors
     from sft_cli.plan.vocabulary import fit_vocabulary
 
     recipe, places = loaded.recipe, loaded.places
@@ -79,6 +80,8 @@ def _plan(loaded: Loaded, joined: Joined | None, *, progress: bool) -> tuple[Pla
     planned = with_data(plan, places, progress=progress)
     # Last: nothing else takes as long, and all else is known to be right by now.
     fetch_weights(recipe.model, model, places, progress=progress)
+    if model.weights == "pretrained" and model.folder is not None:
+        stored_tensors(Path(model.folder))  # a file that is cut short would else be found by the workers
     return planned
 
 
@@ -90,11 +93,23 @@ def _run(loaded: Loaded, plan: Plan, joined: Joined | None, *, overwrite: bool, 
     from sft_cli.recipe.dump import to_yaml
 
     output = Path(loaded.recipe.output_dir)
+    if not dry_run:
+        _require_room(output, plan, overwrite)
     with open_run(output, to_yaml(loaded.recipe), plan, overwrite, dry_run=dry_run) as run:
         if joined is not None:
             run.lock.keep_through_exec()
             exec_worker(run.plan_path, plan.world, joined, run.logs, dry_run=dry_run)
         return run_workers(run.plan_path, plan.world, run.logs, dry_run=dry_run)
+
+
+def _require_room(output: Path, plan: Plan, overwrite: bool) -> None:
+    """CheckpointError where the disk can't take what the run will leave there."""
+    from sft_cli.launch.run_folder import RunFolder
+    from sft_cli.plan.disk import folder_bytes, require_room, run_bytes
+
+    freed = sum(map(folder_bytes, RunFolder(output).contents)) if overwrite else 0
+    fix = "Free disk space, choose another output_dir, or set checkpoint.export: false."
+    require_room(output, run_bytes(plan), freed=freed, fix=fix)
 
 
 def _follow(plan: Plan, joined: Joined, *, dry_run: bool) -> NoReturn:

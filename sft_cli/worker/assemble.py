@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -21,7 +21,6 @@ from sft_cli.launch.run_folder import RunFolder
 from sft_cli.model.build import build
 from sft_cli.model.language_model import LanguageModel
 from sft_cli.model.safetensors_folder import SafetensorsFolder
-from sft_cli.model.weights import draw_weights, load_weights, materialise
 from sft_cli.parallel.apply import parallelise
 from sft_cli.parallel.device import peak_memory_reader
 from sft_cli.parallel.reduction import GradientReduction
@@ -34,15 +33,17 @@ from sft_cli.train.exactness_report import Exactness
 from sft_cli.train.loop import Run
 from sft_cli.train.report import Report
 from sft_cli.train.step import TrainStep
+from sft_cli.worker.weights import fill
 
 
 def assemble_model(
-    plan: Plan, mesh: DeviceMesh, device: torch.device, source: SafetensorsFolder | None
+    plan: Plan, mesh: DeviceMesh, device: torch.device, source: SafetensorsFolder | None, say: Callable[[str], None]
 ) -> tuple[LanguageModel, GradientReduction]:
     """Meta, kernels, checkpointing, sharding, storage, weights; and how its gradients come together.
 
     Args:
         source: the weights to start from; None draws them from `train.seed`.
+        say: told what filling it took.
     """
     recipe, kernels = plan.recipe, plan.recipe.kernels
     code_folder = None if plan.model.code_folder is None else Path(plan.model.code_folder)
@@ -65,11 +66,8 @@ def assemble_model(
         mesh=mesh,
         compute_dtype=getattr(torch, recipe.model.dtype),
     )
-    materialise(model, plan.model.config, device, code_folder=code_folder)
-    if source is None:
-        draw_weights(model, plan.model.config, seed=recipe.train.seed, code_folder=code_folder)
-    else:
-        load_weights(model, source)
+    shards_on = torch.device("cpu") if recipe.sharding.cpu_offload else device
+    fill(model, plan, device, source, say, shards_on=shards_on)
     return model, reduction
 
 

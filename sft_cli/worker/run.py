@@ -16,8 +16,6 @@ from sft_cli.data.stream.reader import Reader, open_reader
 from sft_cli.kernels.fla import InnerBackends
 from sft_cli.launch.rank_session import RankSession
 from sft_cli.launch.run_folder import RunFolder
-from sft_cli.model.export import export
-from sft_cli.model.safetensors_folder import SafetensorsFolder
 from sft_cli.optim.adamw import build_adamw
 from sft_cli.optim.in_backward import InBackward
 from sft_cli.optim.schedule import learning_rate_ratio
@@ -41,6 +39,7 @@ from sft_cli.worker.assemble import (
     write_exactness_json,
     write_kernels_json,
 )
+from sft_cli.worker.export import export_model, open_source
 from sft_cli.worker.out_of_memory import explain, is_out_of_memory
 from sft_cli.worker.prewarm import prewarm_kernels
 
@@ -80,7 +79,7 @@ def _train(
 ) -> int:
     recipe, is_first = plan.recipe, session.ranks.rank == 0
     folder = RunFolder(Path(recipe.output_dir))
-    source = _source(plan)
+    source = open_source(plan)
     loader, eval_rows = _data(plan, session.ranks.rank, reader)
 
     def learning_rate(step: int) -> float:
@@ -90,7 +89,7 @@ def _train(
         view = stack.enter_context(open_view(session.terminal, loader.total_steps))
         inner = InnerBackends.listening()
         prewarm_kernels(plan, device, view.say, lambda: bool(session.stop.requested))
-        model, reduction = assemble_model(plan, mesh, device, source)
+        model, reduction = assemble_model(plan, mesh, device, source, view.say)
         optimizer = build_adamw(model.parameters(), recipe.optimizer, seed=recipe.train.seed)
         in_backward = InBackward(optimizer, reduction.whole()) if recipe.optimizer.in_backward else None
         train_step = TrainStep(
@@ -121,15 +120,7 @@ def _train(
             return stopped_by
         if recipe.checkpoint.enabled and recipe.checkpoint.export:
             report.say(f"exporting to {folder.export}")
-            export(
-                folder.export,
-                model,
-                plan.model.config,
-                source=source,
-                tokenizer_folder=Path(plan.tokenizer_folder),
-                code_folder=None if plan.model.code_folder is None else Path(plan.model.code_folder),
-                chat_template=_chat_template(plan),
-            )
+            export_model(folder.export, model, plan, source)
         report.done()
     return 0
 
@@ -144,16 +135,3 @@ def _data(plan: Plan, rank: int, reader: Reader | None) -> tuple[Steps, Tokenize
         return StreamLoader(reader, plan), prepare_evaluation(plan)
     rows = prepare(plan, progress=False)
     return Loader(rows.train, plan, rank), rows.eval
-
-
-def _source(plan: Plan) -> SafetensorsFolder | None:
-    """Where the weights come from; None where they are drawn."""
-    if plan.model.weights == "random":
-        return None
-    assert plan.model.folder is not None, "the launcher downloads a model before it starts workers"
-    return SafetensorsFolder(Path(plan.model.folder))
-
-
-def _chat_template(plan: Plan) -> str | None:
-    path = plan.recipe.model.chat_template
-    return None if path is None else Path(path).read_text(encoding="utf-8")

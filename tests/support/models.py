@@ -202,8 +202,9 @@ def make_sharded_model(
         mesh=mesh,  # type: ignore[arg-type]
         compute_dtype=compute_dtype,
     )
-    materialise(model, config, torch.device("cpu" if mesh is None else mesh.device_type))
-    draw_weights(model, config, seed=seed)
+    device = torch.device("cpu" if mesh is None else mesh.device_type)
+    materialise(model, config, device)
+    draw_weights(model, config, seed=seed, device=device)
     return model, reduction
 
 
