@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -20,6 +21,7 @@ from sft_cli.recipe.keys import Key, keys, sections
 from sft_cli.recipe.unbuilt import KEYS
 from sft_cli.recipe.validate import shown_default
 
+EMPTY = Parameter.empty
 DOCS = Path(__file__).parent
 NOTE = "<!-- Written by docs/generate.py (`make docs`); change the code instead. -->"
 
@@ -122,17 +124,18 @@ def cli_page() -> str:
         function = command.callback
         assert function is not None
         hints = get_type_hints(function, include_extras=True)
-        rows = "\n".join(_parameter_row(hint) for name, hint in hints.items() if name != "return")
+        required = {name for name, parameter in signature(function).parameters.items() if parameter.default is EMPTY}
+        rows = "\n".join(_parameter_row(hint, name in required) for name, hint in hints.items() if name != "return")
         name = command.name or function.__name__.replace("_", "-")
         parts.append(f"## sftune {name}\n\n{function.__doc__}\n\n| | |\n|---|---|\n{rows}\n")
     return "\n".join(parts)
 
 
-def _parameter_row(hint: Any) -> str:
+def _parameter_row(hint: Any, is_required: bool) -> str:
     """Annotated[type, typer.Option("--json", help=...)] as a row of the table."""
     info = next(item for item in hint.__metadata__ if isinstance(item, ArgumentInfo | OptionInfo))
     if isinstance(info, ArgumentInfo):
-        return f"| `[{info.metavar}]` | {info.help} |"
+        return f"| `{info.metavar if is_required else f'[{info.metavar}]'}` | {info.help} |"
     metavar = f" {info.metavar}" if info.metavar else ""
     # Inside Annotated, Typer keeps the first name where a default would stand.
     name = next(name for name in (info.default, *(info.param_decls or ())) if isinstance(name, str))

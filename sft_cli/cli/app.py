@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from sft_cli.cli import check_kernels, data, init, plan, schema, train
+from sft_cli.cli import check_kernels, data, export, init, plan, schema, train
 from sft_cli.cli.errors import reporting_errors
 from sft_cli.cli.options import DebugOption
 
@@ -26,7 +26,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (train.train, check_kernels.check_kernels, plan.plan, data.data, schema.schema, init.init):
+for _command in (
+    train.train,
+    check_kernels.check_kernels,
+    plan.plan,
+    data.data,
+    export.export,
+    schema.schema,
+    init.init,
+):
     app.command()(_command)
 
 

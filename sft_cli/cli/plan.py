@@ -33,10 +33,16 @@ def plan(
     os.environ["HF_HUB_OFFLINE"] = "1"
     # Imported here and not above: a recipe error has to answer at once.
     from sft_cli.cli.plan_text import plan_text
-    from sft_cli.plan.resolve import plan_json
+    from sft_cli.plan.document import plan_json
+    from sft_cli.plan.fit import find_fit
+    from sft_cli.plan.speed import estimate_speed
 
     resolved = _with_steps_if_at_hand(_resolve(loaded, gpu), loaded)
-    typer.echo(json.dumps(plan_json(resolved), indent=2) if as_json else plan_text(resolved, loaded.origin))
+    fit, speed = find_fit(resolved), estimate_speed(resolved)
+    if as_json:
+        typer.echo(json.dumps(plan_json(resolved, fit, speed), indent=2))
+    else:
+        typer.echo(plan_text(resolved, loaded.origin, fit, speed))
 
 
 def _resolve(loaded: Loaded, gpu: str | None) -> Plan:
@@ -59,10 +65,16 @@ def _resolve(loaded: Loaded, gpu: str | None) -> Plan:
 
 
 def _with_steps_if_at_hand(plan: Plan, loaded: Loaded) -> Plan:
-    """Reads the data where that needs no network; a plan needs none, so what is missing is its reason for no steps."""
-    from sft_cli.cli.planning import with_data
+    """Reads the data where that needs no network; a plan needs none, so what is missing is its reason for no steps.
+
+    A stream is not read.
+    """
+    from sft_cli.cli.planning import stream_steps, with_data
+    from sft_cli.plan.resolve import with_steps
     from sft_cli.recipe.inputs import check_data
 
+    if plan.recipe.data.streaming:
+        return with_steps(plan, stream_steps(plan))
     if plan.tokenizer_folder is None:
         return plan.model_copy(update={"steps_because": "the tokenizer is not on this machine"})
     try:

@@ -71,8 +71,11 @@ class Start:
     """Of the run that wrote it."""
 
 
-def find_start(output: Path, flags: Flags) -> Start | None:
+def find_start(output: Path, flags: Flags, *, is_stream: bool) -> Start | None:
     """None where there is nothing to go on from, or it isn't asked for.
+
+    Args:
+        is_stream: `data.streaming`.
 
     Raises:
         CheckpointError: the checkpoint that would be taken is damaged, or not one.
@@ -86,6 +89,9 @@ def find_start(output: Path, flags: Flags) -> Start | None:
     else:
         return None
     require_sizes(checkpoint)
+    if flags.verify is not None and is_stream:
+        fix = "Resume without --verify: the stream is read anew up to the checkpoint."
+        raise UsageError("a stream is read once and can't be replayed", where="--verify", fix=fix)
     resume = Resume(checkpoint) if flags.verify is None else _with_replay(folder, checkpoint, flags.verify)
     return Start(resume, Progress.read(checkpoint), _plan_of(checkpoint))
 

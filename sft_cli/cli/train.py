@@ -45,6 +45,7 @@ def train(
 
     loaded = load_recipe(recipe, set_ or ())
     # Imported here and not above: a recipe error has to answer at once.
+    from sft_cli.cli.fit_text import misfit_warning
     from sft_cli.cli.plan_text import run_text
     from sft_cli.cli.resume import Flags, find_start
     from sft_cli.launch.join import find_join
@@ -60,18 +61,20 @@ def train(
     # Already inside torchrun or Slurm, every rank runs this; the first one speaks and writes for all.
     if joined is not None and joined.ranks.rank > 0:
         try:
-            start = find_start(output, flags)
+            start = find_start(output, flags, is_stream=loaded.recipe.data.streaming)
             plan, _ = _plan(loaded, joined, start, progress=False)
         except SftError as error:
             raise typer.Exit(error.exit_code) from error  # the first rank meets it too, and says it once for all
         _follow(plan, joined, start, dry_run=dry_run)
     if not dry_run and not flags.keeps_folder(output):
         require_free(output, overwrite)
-    start = find_start(output, flags)
+    start = find_start(output, flags, is_stream=loaded.recipe.data.streaming)
     plan, prepared = _plan(loaded, joined, start, progress=True)
     if not _goes_on(start, plan, loaded, flags):
         return
     print(run_text(plan, prepared, loaded.origin), flush=True)
+    if (warning := misfit_warning(plan)) is not None:
+        print(warning, file=sys.stderr, flush=True)
     raise typer.Exit(_run(loaded, plan, joined, start, flags, dry_run=dry_run))
 
 
@@ -105,6 +108,7 @@ def _plan(loaded: Loaded, joined: Joined | None, start: Start | None, *, progres
     from sft_cli.plan.hardware import find_hardware
     from sft_cli.plan.model_facts import fetch_weights, find_model, find_tokenizer
     from sft_cli.plan.resolve import resolve
+    from sft_cli.plan.safetensors_header import stored_tensors
     from sft_cli.plan.vocabulary import fit_vocabulary
 
     recipe, places = loaded.recipe, loaded.places
@@ -121,6 +125,8 @@ def _plan(loaded: Loaded, joined: Joined | None, start: Start | None, *, progres
         plan = with_remaining_steps(plan, start, prepared.train)
     # Last: nothing else takes as long, and all else is known to be right by now.
     fetch_weights(recipe.model, model, places, progress=progress)
+    if model.weights == "pretrained" and model.folder is not None:
+        stored_tensors(Path(model.folder))  # a file that is cut short would else be found by the workers
     return plan, prepared
 
 
@@ -140,13 +146,14 @@ def _run(loaded: Loaded, plan: Plan, joined: Joined | None, start: Start | None,
     keeps = flags.keeps_folder(output)
     resume = None if start is None else start.resume
     yaml = to_yaml(loaded.recipe)
+    if not dry_run:
+        require_room(output, plan, flags.overwrite, 0 if start is None else start.progress.step)
     with open_run(output, yaml, plan, flags.overwrite, dry_run=dry_run, resume=keeps) as run:
         if not dry_run:
             for path in sweep(run.folder.checkpoints):
                 print(f"removed {path}: it was not finished", flush=True)
             if keeps and start is None:
                 run.folder.metrics_jsonl.unlink(missing_ok=True)
-            require_room(plan, run.folder, 0 if start is None else start.progress.step)
         if joined is not None:
             run.lock.keep_through_exec()
             exec_worker(run.plan_path, plan.world, joined, run.logs, dry_run=dry_run, resume=resume)

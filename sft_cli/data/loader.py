@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from sft_cli.data.batch import Batch, pack_rows, pad_rows
 from sft_cli.data.order import (
@@ -29,8 +30,21 @@ class StepBatches:
     """Passes over the data at the end of this step."""
     micro_batches: tuple[Batch, ...]
     """As many as on every other rank; fillers included."""
+    is_last: bool = False
+    """Whether the run ends with this step."""
     position: DataPosition | None = None
     """What has been taken at the end of this step; None where the step's number alone says it."""
+
+
+class Steps(Protocol):
+    """What a run takes its steps from: `Loader`, or of a stream `StreamLoader`."""
+
+    total_steps: int
+
+    def steps(self, start_step: int = 0) -> Iterator[StepBatches]: ...
+    def heaviest_micro_batch(self) -> Batch: ...
+    def heaviest_step(self) -> StepBatches: ...
+    def remarks(self, *, is_over: bool) -> Iterable[str]: ...
 
 
 class Loader:
@@ -66,7 +80,8 @@ class Loader:
                 if step > start_step:
                     done, whole = taken + rounds.end * ranks, taken + steps[-1].end * ranks
                     position = DataPosition(step, epoch, min(done, taken + len(batches)))
-                    yield StepBatches(step, epoch + done / whole, self._share(batches, rounds), position)
+                    micro_batches = self._share(batches, rounds)
+                    yield StepBatches(step, epoch + done / whole, micro_batches, step == self.total_steps, position)
 
     def heaviest_micro_batch(self) -> Batch:
         """This rank's micro-batch of the round with the most slots: what a warm-up tries."""
@@ -78,6 +93,10 @@ class Loader:
         ranks = self._plan.world.ranks
         heaviest = max(steps, key=lambda rounds: int(batches.slots[rounds.first * ranks : rounds.end * ranks].max()))
         return StepBatches(1, 0.0, self._share(batches, heaviest))
+
+    def remarks(self, *, is_over: bool) -> Iterable[str]:
+        """What is to be said at the end of a run: nothing that the launcher has not said."""
+        return ()
 
     def _share(self, batches: MicroBatches, rounds: StepRounds) -> tuple[Batch, ...]:
         return tuple(
@@ -99,11 +118,12 @@ def _rank_batch(rows: TokenizedRows, batches: MicroBatches, round_index: int, pl
     index = first + rank
     is_filler = index >= len(batches)
     source = first if is_filler else index
-    batch = _collate(rows, batches.groups[source], int(batches.slots[source]), plan)
+    batch = collate(rows, batches.groups[source], int(batches.slots[source]), plan)
     return batch.emptied() if is_filler else batch
 
 
-def _collate(rows: TokenizedRows, row_ids: list[int], slots: int, plan: Plan) -> Batch:
+def collate(rows: TokenizedRows, row_ids: list[int], slots: int, plan: Plan) -> Batch:
+    """Rows as the plan's mode has them, in so many slots; where a GPU fetches them, in memory it reads directly."""
     is_packing = plan.recipe.batching.mode == "packing"
     batch = pack_rows(rows, row_ids, slots) if is_packing else pad_rows(rows, row_ids, slots // len(row_ids))
     return batch.pinned() if plan.world.device == "cuda" else batch

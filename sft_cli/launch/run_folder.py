@@ -64,7 +64,7 @@ class RunFolder:
 
     @property
     def contents(self) -> tuple[Path, ...]:
-        """All of the above."""
+        """All of the above, and what may be left of it."""
         return (
             self.recipe_yaml,
             self.plan_json,
@@ -73,6 +73,9 @@ class RunFolder:
             self.metrics_jsonl,
             self.checkpoints,
             self.export,
+            # Of an export that was cut off (`model/replaced_folder.py`).
+            self.path / ".export.unfinished",
+            self.path / ".export.old",
             self.logs,
             self.profile,
             self.report_html,

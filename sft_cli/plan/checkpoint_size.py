@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from sft_cli.plan.memory import BYTES
 from sft_cli.plan.plan import Plan
+from sft_cli.plan.sharded_bytes import BYTES
 
-_MOMENT_BYTES = {"adamw": None, "adamw_8bit": 1}
-"""Of one of Adam's two moments; None: as wide as the masters."""
+_MOMENT_BYTES = {"adamw": 4.0, "adamw_8bit": 1 + 4 / 64}
+"""Of a number of one of Adam's two moments; in 8 bits with a scale for 64 numbers at least."""
 
 
 def checkpoint_bytes(plan: Plan) -> int:
     """One checkpoint: masters and two moments of every parameter."""
     master = BYTES[plan.recipe.model.master_dtype]
-    moment = _MOMENT_BYTES[plan.recipe.optimizer.name] or master
-    return plan.model.parameters * (master + 2 * moment)
+    return int(plan.model.parameters * (master + 2 * _MOMENT_BYTES[plan.recipe.optimizer.name]))
 
 
 def checkpoints_at_once(plan: Plan, saved_steps: int = 0) -> int:

@@ -31,7 +31,6 @@ class Run:
     """What `fit` works with; the worker puts it together."""
 
     steps: Iterable[StepBatches]
-    total_steps: int
     train_step: TrainStep
     report: Report
     stop_signal: Callable[[], int]
@@ -47,6 +46,8 @@ class Run:
     log_every_steps: int
     best: Best = field(default_factory=Best)
     keep_best: bool = False
+    updates_in_backward: bool = False
+    """Whether a step has changed weights before it is known to be finite."""
 
 
 def fit(run: Run) -> int:
@@ -72,12 +73,14 @@ def fit(run: Run) -> int:
             run.saves.check()
         rows_of_steps[batches.step] = [row for batch in batches.micro_batches for row in batch.row_ids]
         is_stopped = result.totals.stop_signal != 0
-        is_last = is_stopped or batches.step == run.total_steps
+        is_last = is_stopped or batches.is_last
         is_evaluated = not is_stopped and (is_last or _is_due(batches.step, run.evaluate_every_steps))
         is_saved = is_last or batches.step % run.save_every_steps == 0
         if is_saved or is_evaluated or batches.step % run.log_every_steps == 0:
             numbers = result.read()
-            _require_finite(numbers, rows_of_steps, run.rows_of_all_ranks)
+            if numbers.first_bad_step:
+                rows = run.rows_of_all_ranks(rows_of_steps[numbers.first_bad_step])
+                raise _not_finite(numbers, sorted(rows), run.updates_in_backward)
             rows_of_steps.clear()
             report.log(batches, numbers, result.totals.digest)
         if run.evaluate and is_evaluated:
@@ -102,19 +105,17 @@ def _is_due(step: int, every_steps: int | None) -> bool:
     return every_steps is not None and step % every_steps == 0
 
 
-def _require_finite(
-    numbers: Numbers,
-    rows_of_steps: dict[int, list[int]],
-    rows_of_all_ranks: Callable[[Sequence[int]], Sequence[int]],
-) -> None:
-    if not numbers.first_bad_step:
-        return
-    rows = sorted(rows_of_all_ranks(rows_of_steps[numbers.first_bad_step]))
+def _not_finite(numbers: Numbers, rows: Sequence[int], updates_in_backward: bool) -> NonFiniteError:
     shown = ", ".join(map(str, rows[:_SHOWN_ROWS])) + (", ..." if len(rows) > _SHOWN_ROWS else "")
-    raise NonFiniteError(
+    changed = (
+        "That step had updated part of the weights before it was noticed (optimizer.in_backward)"
+        if updates_in_backward
+        else "That step updated nothing"
+    )
+    return NonFiniteError(
         f"the loss or the gradient was not a finite number at step {numbers.first_bad_step} "
         f"(now: loss {numbers.loss:g}, gradient norm {numbers.grad_norm:g}); its batch held {len(rows)} rows of the "
         f"tokenised data, counted from 0: {shown}",
-        fix="Lower optimizer.learning_rate or lengthen schedule.warmup. That step updated nothing, and nothing was "
-        "saved after it; earlier checkpoints are whole.",
+        fix=f"Lower optimizer.learning_rate or lengthen schedule.warmup. {changed}, and nothing was saved after it; "
+        "earlier checkpoints are whole.",
     )

@@ -14,7 +14,7 @@ from sft_cli.checkpoint.commit import Target
 from sft_cli.checkpoint.progress import Progress
 from sft_cli.checkpoint.saver import CheckpointSaver
 from sft_cli.checkpoint.state import training_generators
-from sft_cli.data.loader import Loader, StepBatches, evaluation_batches
+from sft_cli.data.loader import StepBatches, Steps, evaluation_batches
 from sft_cli.data.prefetch import prefetched
 from sft_cli.data.rows import TokenizedRows
 from sft_cli.kernels.install import Layers, install, layers_of
@@ -26,10 +26,11 @@ from sft_cli.launch.run_folder import RunFolder
 from sft_cli.model.build import build
 from sft_cli.model.language_model import LanguageModel
 from sft_cli.model.safetensors_folder import SafetensorsFolder
-from sft_cli.model.weights import draw_weights, load_weights, materialise
+from sft_cli.model.weights import materialise
 from sft_cli.parallel.apply import parallelise
 from sft_cli.parallel.device import peak_memory_reader
 from sft_cli.parallel.patience import impatient
+from sft_cli.parallel.reduction import GradientReduction
 from sft_cli.plan.gpus import peak_bf16_tflops
 from sft_cli.plan.plan import Plan
 from sft_cli.telemetry.meter import Meter, Totals
@@ -41,16 +42,24 @@ from sft_cli.train.loop import Run, Saves
 from sft_cli.train.report import Report
 from sft_cli.train.step import TrainStep
 from sft_cli.worker.resume import rows_of_all_ranks
+from sft_cli.worker.weights import fill
 
 
 def assemble_model(
-    plan: Plan, mesh: DeviceMesh, device: torch.device, source: SafetensorsFolder | None, *, fill: bool = True
-) -> LanguageModel:
-    """Meta, kernels, checkpointing, sharding, storage, weights.
+    plan: Plan,
+    mesh: DeviceMesh,
+    device: torch.device,
+    source: SafetensorsFolder | None,
+    say: Callable[[str], None],
+    *,
+    is_resumed: bool = False,
+) -> tuple[LanguageModel, GradientReduction]:
+    """Meta, kernels, checkpointing, sharding, storage, weights; and how its gradients come together.
 
     Args:
         source: the weights to start from; None draws them from `train.seed`.
-        fill: False leaves them undefined, for a checkpoint to be loaded into.
+        say: told what filling it took.
+        is_resumed: leaves the weights undefined, for a checkpoint to be loaded into.
     """
     recipe, kernels = plan.recipe, plan.recipe.kernels
     code_folder = None if plan.model.code_folder is None else Path(plan.model.code_folder)
@@ -62,24 +71,23 @@ def assemble_model(
         code_folder=code_folder,
     )
     install(kernel_layers(model), kernels)
-    parallelise(
+    reduction = parallelise(
         model,
         recipe.sharding,
         blocks=model.blocks,
         embedding=model.embedding,
         head=model.head,
         tied=model.tied,
+        float32=model.float32_parameters,
         mesh=mesh,
         compute_dtype=getattr(torch, recipe.model.dtype),
     )
-    materialise(model, plan.model.config, device, code_folder=code_folder)
-    if not fill:
-        return model
-    if source is None:
-        draw_weights(model, plan.model.config, seed=recipe.train.seed, code_folder=code_folder)
+    shards_on = torch.device("cpu") if recipe.sharding.cpu_offload else device
+    if is_resumed:
+        materialise(model, plan.model.config, device, shards_on=shards_on, code_folder=code_folder)
     else:
-        load_weights(model, source)
-    return model
+        fill(model, plan, device, source, say, shards_on=shards_on)
+    return model, reduction
 
 
 def kernel_layers(model: LanguageModel) -> Layers:
@@ -123,7 +131,7 @@ def assemble_saver(
 
 def assemble_run(
     plan: Plan,
-    loader: Loader,
+    loader: Steps,
     train_step: TrainStep,
     report: Report,
     eval_rows: TokenizedRows | None,
@@ -165,7 +173,6 @@ def assemble_run(
 
     return Run(
         steps=impatient(prefetched(loader.steps(resumed_at)), set_patience),
-        total_steps=loader.total_steps,
         train_step=train_step,
         report=report,
         stop_signal=lambda: session.stop.requested,
@@ -178,6 +185,7 @@ def assemble_run(
         log_every_steps=recipe.telemetry.log_every_steps,
         best=best,
         keep_best=recipe.evaluate.keep_best,
+        updates_in_backward=recipe.optimizer.in_backward,
     )
 
 

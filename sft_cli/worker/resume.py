@@ -16,7 +16,7 @@ from sft_cli.checkpoint.verify import require_checksums, require_sizes
 from sft_cli.data.loader import Loader
 from sft_cli.data.order import BEGINNING, DataPosition
 from sft_cli.data.prefetch import prefetched
-from sft_cli.data.rows import TokenizedRows
+from sft_cli.data.prepare import prepare
 from sft_cli.errors import SftError, UsageError
 from sft_cli.launch.resume import Resume
 from sft_cli.launch.run_folder import RunFolder
@@ -89,7 +89,6 @@ def replay_logged(
     resume: Resume,
     plan: Plan,
     folder: RunFolder,
-    rows: TokenizedRows,
     train_step: TrainStep,
     report: Report,
 ) -> None:
@@ -102,6 +101,7 @@ def replay_logged(
         return
     progress = trusted_progress(resume.replay_from)
     _restore(resume.replay_from, train_step.model, train_step.optimizer, train_step.device)
+    rows = prepare(plan, progress=False).train
     loader = Loader(rows, plan, dist.get_rank(), position(progress, plan))
     wanted = resume.replay_steps
     steps = (step for step, _ in zip(prefetched(loader.steps(progress.step)), range(wanted), strict=False))

@@ -50,8 +50,7 @@ def make_run(steps: int = 4, **changes: Any) -> tuple[Run, Diary]:
         diary.events.append(f"save {batches.step}")
 
     run = Run(
-        steps=[StepBatches(step, step / steps, ()) for step in range(1, steps + 1)],
-        total_steps=steps,
+        steps=[StepBatches(step, step / steps, (), is_last=step == steps) for step in range(1, steps + 1)],
         train_step=train_step,  # type: ignore[arg-type]
         report=diary,  # type: ignore[arg-type]
         stop_signal=lambda: 0,
@@ -109,8 +108,9 @@ def test_nothing_is_saved_after_a_step_that_was_not_finite() -> None:
 
     run, diary = make_run(train_step=broken, log_every_steps=3, save_every_steps=3)
     steps = [StepBatches(step, 0.1, (Rows((step, 10 * step)), Rows((7,)))) for step in (1, 2, 3)]  # type: ignore[arg-type]
-    with pytest.raises(NonFiniteError, match=r"at step 2 .* held 3 rows of the tokenised data.*: 2, 7, 20"):
+    with pytest.raises(NonFiniteError, match=r"at step 2 .* held 3 rows of the tokenised data.*: 2, 7, 20") as ended:
         fit(replace(run, steps=steps))
+    assert "That step updated nothing" in (ended.value.fix or "")
     assert diary.events == ["step", "step", "step"]
 
 
@@ -147,3 +147,13 @@ def test_an_error_of_a_save_surfaces_at_the_next_step() -> None:
     with pytest.raises(CheckpointError):
         fit(replace(run, saves=Saves(lambda batches: None, check, lambda: None)))
     assert diary.events == ["step"]
+
+
+def test_an_update_in_backward_is_not_said_to_have_changed_nothing() -> None:
+    def broken(step: int, micro_batches: Any, stop_signal: int) -> StepResult:
+        return StepResult(Totals(1, 1, 1, 0), torch.tensor(1.0), torch.tensor(1.0), torch.tensor(1))
+
+    run, _ = make_run(train_step=broken, updates_in_backward=True)
+    with pytest.raises(NonFiniteError) as ended:
+        fit(run)
+    assert "updated part of the weights before it was noticed" in (ended.value.fix or "")
