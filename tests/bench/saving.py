@@ -44,9 +44,7 @@ def main() -> None:
             copied = time.perf_counter() - begin
             saver.finish()
             whole = time.perf_counter() - begin
-            print(
-                f"save {step} of {mib:,} MiB: the loop waits {copied:.2f} s, the checkpoint is complete after {whole:.2f}"
-            )
+            print(f"save {step}: the loop waits {copied:.2f} s, the checkpoint is whole after {whole:.2f} s")
         begin = time.perf_counter()
         verify(folder / "checkpoints" / "step-00000003")
         print(f"verified in {time.perf_counter() - begin:.2f} s (its files are in the system's cache)")
