@@ -90,3 +90,19 @@ def test_a_step_that_is_not_what_was_logged_ends_with_5(cut: Path) -> None:
     assert ended.code == 5
     assert "from step 3 on: loss" in ended.err
     assert (cut / "metrics.jsonl").read_text() == text
+
+
+def test_a_stream_goes_on_where_it_was(tmp_path: Path) -> None:
+    stream = {"data.streaming": "true", "launch.gpus": "2", "train.max_steps": "4"}
+    run = tmp_path / "run"
+    assert resume(run, **stream).code == 0
+    whole = tmp_path / "whole"
+    shutil.copytree(run, whole)
+    for path in (run / "export", run / "checkpoints" / "step-00000004"):
+        shutil.rmtree(path)
+    ended = resume(run, "--resume", **stream)
+    assert ended.code == 0, ended.err
+    assert tensors(run / "checkpoints" / "step-00000004") == tensors(whole / "checkpoints" / "step-00000004")
+    assert numbers(run) == numbers(whole)
+    refused = resume(run, "--resume", "--verify", "1", **stream)
+    assert (refused.code, "can't be replayed" in refused.err) == (2, True)
