@@ -26,9 +26,7 @@ def parallelise(
     compute_dtype: torch.dtype,
 ) -> None:
     """Activation checkpointing, then sharding. Kernels are installed before this, storage comes after."""
-    checkpointing = sharding.activation_checkpointing
-    if checkpointing.mode == "full":
-        checkpoint_layers(blocks, layers=checkpointing.layers)
+    checkpoint_layers(blocks, sharding.activation_checkpointing)
     if sharding.backend == "fsdp2":
         shard(
             model,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from sft_cli.plan.activations import FLOAT32_BYTES, backward_bytes_per_token, layer_bytes_per_token
+from sft_cli.plan.activations import FLOAT32_BYTES, activation_bytes_per_token
 from sft_cli.plan.architecture import Architecture
 from sft_cli.plan.parameters import Parameters, count_parameters
 from sft_cli.plan.plan import MemoryGib
@@ -81,24 +81,9 @@ def gathered_bytes(parameters: Parameters, recipe: Recipe, shards: int) -> float
 
 
 def activation_bytes(recipe: Recipe, shape: Architecture) -> float:
-    """Bytes kept for backward by one micro-batch of `batching.tokens` slots.
-
-    A checkpointed layer keeps its input, (tokens, hidden); the others all that they save. While backward is at a
-    checkpointed layer, everything of that one layer exists again. `layers: n` checkpoints the first n.
-    """
-    compute = BYTES[recipe.model.dtype]
-    checkpointing = recipe.sharding.activation_checkpointing
-    full = [layer_bytes_per_token(shape, layer, compute, recipe.kernels) for layer in range(shape.layers)]
-    if checkpointing.mode == "none":
-        checkpointed = 0
-    elif isinstance(checkpointing.layers, int):
-        checkpointed = min(checkpointing.layers, shape.layers)
-    else:
-        checkpointed = shape.layers
-    layer_input = shape.hidden_size * compute
-    kept = checkpointed * layer_input + sum(full[checkpointed:])
-    recomputed = max(full[:checkpointed], default=0)
-    return recipe.batching.tokens * (kept + recomputed + backward_bytes_per_token(shape, compute))
+    """Bytes kept for backward by one micro-batch of `batching.tokens` slots, at the worst moment."""
+    checkpointing, compute = recipe.sharding.activation_checkpointing, BYTES[recipe.model.dtype]
+    return recipe.batching.tokens * activation_bytes_per_token(shape, checkpointing, compute, recipe.kernels)
 
 
 def logits_bytes(recipe: Recipe, shape: Architecture) -> float:

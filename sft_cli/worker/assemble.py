@@ -24,6 +24,7 @@ from sft_cli.model.safetensors_folder import SafetensorsFolder
 from sft_cli.model.weights import draw_weights, load_weights, materialise
 from sft_cli.parallel.apply import parallelise
 from sft_cli.parallel.device import peak_memory_reader
+from sft_cli.parallel.kept_calls import kept
 from sft_cli.plan.gpus import peak_bf16_tflops
 from sft_cli.plan.plan import Plan
 from sft_cli.telemetry.meter import Meter
@@ -52,7 +53,7 @@ def assemble_model(
         loss=LOSS[kernels.loss](),
         code_folder=code_folder,
     )
-    install(kernel_layers(model), kernels)
+    install(kernel_layers(model), kernels, expensive=kept)
     parallelise(
         model,
         recipe.sharding,

@@ -14,6 +14,7 @@ from sft_cli.model.build import build
 from sft_cli.model.language_model import LanguageModel
 from sft_cli.model.weights import draw_weights, materialise
 from sft_cli.parallel.apply import parallelise
+from sft_cli.parallel.kept_calls import kept
 from sft_cli.recipe.schema import KernelsSection, ShardingSection
 from sft_cli.worker.assemble import kernel_layers
 
@@ -150,6 +151,8 @@ def make_model(
     mesh: DeviceMesh | None = None,
     sharded: bool = True,
     checkpointing: str = "none",
+    checkpointed_layers: str | int = "all",
+    offload: bool = False,
     seed: int = 0,
     compute_dtype: torch.dtype = torch.float32,
     kernels: KernelsSection = REFERENCES,
@@ -161,10 +164,10 @@ def make_model(
     """
     config = CONFIGS[family] if config is None else config
     model = build(config, family=family, dtype=torch.float32, loss=LOSS[kernels.loss]())
-    install(kernel_layers(model), kernels)
+    install(kernel_layers(model), kernels, expensive=kept)
     sharding = {
         "backend": "none" if mesh is None or not sharded else "fsdp2",
-        "activation_checkpointing": {"mode": checkpointing},
+        "activation_checkpointing": {"mode": checkpointing, "layers": checkpointed_layers, "offload": offload},
     }
     parallelise(
         model,
