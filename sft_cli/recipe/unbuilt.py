@@ -43,11 +43,6 @@ KEYS: tuple[Unbuilt, ...] = (
     Unbuilt("sharding.buffers", _only("allocator"), "Write `allocator`."),
     Unbuilt("sharding.defer_reduce", _only(False), "Write `false`."),
     Unbuilt("sharding.cpu_offload", _only(False), "Write `false`."),
-    Unbuilt("sharding.activation_checkpointing.mode", _only("none", "full"), "Write `full` or `none`."),
-    Unbuilt(
-        "sharding.activation_checkpointing.layers", lambda layers: layers != "auto", "Write `all`, or how many layers."
-    ),
-    Unbuilt("sharding.activation_checkpointing.offload", _only(False), "Write `false`."),
     Unbuilt("optimizer.name", _only("adamw"), "Write `adamw`."),
     Unbuilt("optimizer.stochastic_rounding", _only(False), "Write `false`: masters are float32."),
     Unbuilt("optimizer.in_backward", _only(False), "Write `false`."),
