@@ -40,13 +40,14 @@ class ActivationOffload:
         others hold that, too.
 
         Args:
-            arguments: the hidden states, (B, T, hidden), and whatever `forward` takes.
+            arguments, options: of `forward`; the first tensor among them says which device the layer runs on.
         """
         if not torch.is_grad_enabled():
             return forward(*arguments, **options)
-        others = [x for x in _tensors([*arguments, *options.values()]) if not x.requires_grad]
+        given = list(_tensors([*arguments, *options.values()]))
+        others = [x for x in given if not x.requires_grad]
         staying = {x.untyped_storage().data_ptr() for x in (*block.parameters(), *others)}
-        outer, layer = self._layer, _Layer(staying, arguments[0].device, self._newest)
+        outer, layer = self._layer, _Layer(staying, given[0].device, self._newest)
         self._layer, self._newest = layer, weakref.ref(layer)
         try:
             with saved_tensors_hooks(self.pack, self.unpack):
