@@ -1,5 +1,5 @@
 # `make demo` and `make test` do everything on a fresh machine; the rest is for those who work on sftune.
-.PHONY: demo test lint format docs bench-data test-gpu test-oldest clean help
+.PHONY: demo test lint format docs bench-data parity-full test-gpu test-oldest clean help
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -43,6 +43,9 @@ docs: $(VENV)/.installed  ## writes the generated pages again
 SHARED ?= ../shared
 bench-data: $(VENV)/.installed  ## rows a second and memory of tokenising and packing, 20,000 and 200,000 rows; minutes
 	$(BIN)/python tests/bench/data.py $(SHARED) 20000 200000
+
+parity-full: $(VENV)/.installed  ## every combination of sharding options, not only every pair; an hour
+	SFTUNE_PARITY_FULL=1 $(BIN)/pytest -n auto tests/parity/test_sharding.py
 
 test-gpu: $(VENV)/.installed  ## the tests that need an NVIDIA GPU and flash-linear-attention; prints what it measured
 	$(BIN)/pip install --quiet --editable '.[gpu]'

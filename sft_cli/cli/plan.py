@@ -33,10 +33,16 @@ def plan(
     os.environ["HF_HUB_OFFLINE"] = "1"
     # Imported here and not above: a recipe error has to answer at once.
     from sft_cli.cli.plan_text import plan_text
-    from sft_cli.plan.resolve import plan_json
+    from sft_cli.plan.document import plan_json
+    from sft_cli.plan.fit import find_fit
+    from sft_cli.plan.speed import estimate_speed
 
     resolved = _with_steps_if_at_hand(_resolve(loaded, gpu), loaded)
-    typer.echo(json.dumps(plan_json(resolved), indent=2) if as_json else plan_text(resolved, loaded.origin))
+    fit, speed = find_fit(resolved), estimate_speed(resolved)
+    if as_json:
+        typer.echo(json.dumps(plan_json(resolved, fit, speed), indent=2))
+    else:
+        typer.echo(plan_text(resolved, loaded.origin, fit, speed))
 
 
 def _resolve(loaded: Loaded, gpu: str | None) -> Plan:

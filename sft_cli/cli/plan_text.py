@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sft_cli.cli.fit_text import fit_text, gpus_text
 from sft_cli.cli.visible import one_line
+from sft_cli.plan.memory import OUTSIDE_TENSORS_GIB
 
 if TYPE_CHECKING:
     from sft_cli.data.prepare import PreparedData
+    from sft_cli.plan.fit import Fit
     from sft_cli.plan.plan import Plan
+    from sft_cli.plan.speed import Speed
 
 _BILLION = 1e9
 
 
-def plan_text(plan: Plan, origin: str) -> str:
+def plan_text(plan: Plan, origin: str, fit: Fit, speed: Speed) -> str:
     """Everything `sftune plan` shows.
 
     Args:
         plan: resolved.
         origin: what the recipe was read from.
+        fit: see `find_fit`.
+        speed: see `estimate_speed`.
     """
+    where = f", at the worst moment of a step: {plan.memory_moment}" if plan.memory_moment else ""
     blocks = [
-        _table(_overview(plan, origin)),
+        _table([*_overview(plan, origin), *_needs(plan, fit, speed), ("writes to", plan.recipe.output_dir)]),
         "choices\n"
         + _indented(_table([(choice.key, _value(choice.value), choice.because) for choice in plan.choices])),
-        "memory of one process, GiB, estimated\n" + _indented(_table(_memory(plan))),
+        f"memory of one process, GiB, estimated{where}\n" + _indented(_table(_memory(plan))),
+        fit_text(plan, fit),
     ]
-    return "\n\n".join(blocks)
+    return "\n\n".join(block for block in blocks if block is not None)
 
 
 def run_text(plan: Plan, prepared: PreparedData, origin: str) -> str:
@@ -76,15 +84,35 @@ def _overview(plan: Plan, origin: str) -> list[Sequence[str]]:
         ("steps", steps),
         ("tokens per step", per_step),
         ("compute", f"{plan.flops_per_token / _BILLION:,.3g} GFLOPs a token, forward and backward"),
-        ("writes to", plan.recipe.output_dir),
     ]
+
+
+def _needs(plan: Plan, fit: Fit, speed: Speed) -> Iterator[Sequence[str]]:
+    """GPUs and time, where they are known."""
+    if plan.gpu_memory_gib is not None:
+        yield "GPUs needed", gpus_text(plan, fit)
+        yield "tokens a second", _bounds(speed.tokens_per_second, ",.0f", speed.because)
+    if speed.hours != (None, None):
+        yield "hours", _bounds(speed.hours, ",.1f", "from that speed")
+
+
+def _bounds(bounds: tuple[float | None, float | None], form: str, because: str) -> str:
+    least, most = ("" if bound is None else format(bound, form) for bound in bounds)
+    if least == most:
+        return f"{least}: {because}" if least else f"unknown: {because}"
+    if least and most:
+        return f"{least} to {most}: {because}"
+    return f"{'at most ' + most if most else 'at least ' + least}: {because}"
 
 
 def _memory(plan: Plan) -> list[Sequence[str]]:
     rows: list[Sequence[str]] = [(name, f"{gib:10.3f}") for name, gib in plan.memory_gib.model_dump().items()]
     if plan.gpu_memory_gib is not None:
         verdict = "fits" if plan.fits else "does not fit"
+        rows.append(("beside tensors", f"{OUTSIDE_TENSORS_GIB:10.3f}", "CUDA, NCCL, what the allocator can't use"))
         rows.append(("of the GPU's", f"{plan.gpu_memory_gib:10.3f}", verdict))
+    if plan.host_memory_gib:
+        rows.append(("in host memory", f"{plan.host_memory_gib:10.3f}"))
     return rows
 
 

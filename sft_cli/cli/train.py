@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -33,6 +34,7 @@ def train(
 
     loaded = load_recipe(recipe, set_ or ())
     # Imported here and not above: a recipe error has to answer at once.
+    from sft_cli.cli.fit_text import misfit_warning
     from sft_cli.cli.plan_text import run_text
     from sft_cli.launch.join import find_join
     from sft_cli.launch.run_folder import require_free
@@ -52,6 +54,8 @@ def train(
         require_free(Path(loaded.recipe.output_dir), overwrite)
     plan, prepared = _plan(loaded, joined, progress=True)
     print(run_text(plan, prepared, loaded.origin), flush=True)
+    if (warning := misfit_warning(plan)) is not None:
+        print(warning, file=sys.stderr, flush=True)
     raise typer.Exit(_run(loaded, plan, joined, overwrite=overwrite, dry_run=dry_run))
 
 

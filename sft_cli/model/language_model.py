@@ -97,6 +97,13 @@ class LanguageModel(nn.Module):
         name = self.delta_net.attribute
         return [getattr(layer, name) for layer in self.blocks if hasattr(layer, name)]
 
+    @property
+    def float32_parameters(self) -> list[nn.Parameter]:
+        """Those that compute in float32 whatever the recipe's dtypes are."""
+        if self.delta_net is None:
+            return []
+        return [getattr(block, name) for block in self.delta_net_blocks for name in self.delta_net.float32]
+
     def transformers_named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Parameters under the names that transformers and its checkpoints give them; tied ones once."""
         for name, parameter in self.named_parameters():

@@ -20,9 +20,19 @@ def clip_gradients(parameters: Sequence[nn.Parameter], max_norm: float | None) -
     Returns:
         float32 scalar on the device: the norm before clipping. Not finite where a gradient is not.
     """
-    norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
-    if isinstance(norm, DTensor):
-        norm = norm.full_tensor()
+    sharded = [p for p in parameters if isinstance(p, DTensor)]
+    whole = [p for p in parameters if not isinstance(p, DTensor)]  # on every rank, with the same gradient
+    # torch's functions take only one kind at a time.
+    norms = [_norm(kind) for kind in (sharded, whole) if kind]
+    norm = (
+        norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack([n.to(norms[0].device) for n in norms]))
+    )
     if max_norm is not None:
-        clip_grads_with_norm_(parameters, max_norm, norm)
+        for kind in (sharded, whole):
+            clip_grads_with_norm_(kind, max_norm, norm)
     return norm
+
+
+def _norm(parameters: Sequence[nn.Parameter]) -> Tensor:
+    norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
+    return norm.full_tensor() if isinstance(norm, DTensor) else norm

@@ -10,7 +10,8 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from sft_cli.parallel.activation_checkpointing import checkpoint_layers
 from sft_cli.parallel.fsdp import shard
-from sft_cli.parallel.precision import compute_in
+from sft_cli.parallel.precision import compute_in, keep_float32
+from sft_cli.parallel.reduction import GradientReduction
 from sft_cli.recipe.schema import ShardingSection
 
 
@@ -22,22 +23,39 @@ def parallelise(
     embedding: nn.Module,
     head: nn.Module,
     tied: bool,
+    float32: Sequence[nn.Parameter],
     mesh: DeviceMesh,
     compute_dtype: torch.dtype,
-) -> None:
-    """Activation checkpointing, then sharding. Kernels are installed before this, storage comes after."""
+) -> GradientReduction:
+    """Activation checkpointing, then sharding. Kernels are installed before this, storage comes after.
+
+    Args:
+        model: on meta.
+        blocks, embedding, head: its parts.
+        tied: whether head and embedding share their weight.
+        float32: parameters that are trained and computed with in float32, whatever the dtypes of the others.
+        mesh: see `build_mesh`.
+
+    Returns:
+        How a step's gradients come together over ranks.
+    """
     checkpoint_layers(blocks, sharding.activation_checkpointing)
-    if sharding.backend == "fsdp2":
-        shard(
-            model,
-            blocks=blocks,
-            embedding=embedding,
-            head=head,
-            tied=tied,
-            mesh=mesh,
-            compute_dtype=compute_dtype,
-            reduce_dtype=getattr(torch, sharding.reduce_dtype),
-            reshard_after_forward=sharding.reshard_after_forward,
-        )
-    elif compute_dtype != torch.float32:
-        compute_in(model, compute_dtype, mesh.device_type)
+    keep_float32(float32)
+    if sharding.backend == "none":
+        if compute_dtype != torch.float32:
+            compute_in(model, compute_dtype, mesh.device_type)
+        return GradientReduction.of_one_process()
+    ignored = set(float32)
+    whole = [name for name, parameter in model.named_parameters() if parameter in ignored]
+    shard(
+        model,
+        sharding,
+        blocks=blocks,
+        embedding=embedding,
+        head=head,
+        tied=tied,
+        ignored=ignored,
+        mesh=mesh,
+        compute_dtype=compute_dtype,
+    )
+    return GradientReduction(model, whole, defer=sharding.defer_reduce)

@@ -14,34 +14,15 @@ from sft_cli.recipe.schema import ActivationCheckpointingSection, KernelsSection
 FLOAT32_BYTES = 4
 
 
-def activation_bytes_per_token(
+def kept_bytes_per_token(
     shape: Architecture, checkpointing: ActivationCheckpointingSection, compute_bytes: int, kernels: KernelsSection
-) -> float:
-    """Bytes a token at the worst moment of backward: what all layers up to the one at work keep, what is computed
-    again of that one, and gradients in flight. The first `layers` are checkpointed, so what the others keep is gone
-    when backward comes to them. With `offload` two neighbouring layers' is on the GPU.
+) -> list[float]:
+    """Of each layer the bytes a token that it keeps from forward to backward, wherever they wait.
 
     Args:
         checkpointing: resolved.
         compute_bytes, kernels: see `layer_bytes_per_token`.
     """
-    whole = [layer_bytes_per_token(shape, layer, compute_bytes, kernels) for layer in range(shape.layers)]
-    kept = kept_bytes_per_token(shape, checkpointing, compute_bytes, kernels)
-    is_input_alone = checkpointing.mode == "full"
-    count = checkpointed_layers(shape, checkpointing)
-    at_work = []
-    for layer in range(shape.layers):
-        waiting = kept[max(0, layer - 1) : layer + 1] if checkpointing.offload else kept[: layer + 1]
-        # Everything that a layer saves exists while backward is there; of `full` its input besides.
-        again = whole[layer] if is_input_alone else whole[layer] - kept[layer]
-        at_work.append(sum(waiting) + (again if layer < count else 0))
-    return max(at_work) + backward_bytes_per_token(shape, compute_bytes)
-
-
-def kept_bytes_per_token(
-    shape: Architecture, checkpointing: ActivationCheckpointingSection, compute_bytes: int, kernels: KernelsSection
-) -> list[float]:
-    """Of each layer the bytes a token that it keeps from forward to backward, wherever they wait."""
     count = checkpointed_layers(shape, checkpointing)
     kept = []
     for layer in range(shape.layers):

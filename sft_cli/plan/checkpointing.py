@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from sft_cli.plan.activations import kept_bytes_per_token
 from sft_cli.plan.architecture import Architecture
-from sft_cli.plan.memory import BYTES, GIB, estimate_memory
+from sft_cli.plan.memory import GIB, estimate_memory, fits
 from sft_cli.plan.plan import Choice, World
+from sft_cli.plan.sharded_bytes import BYTES
 from sft_cli.recipe.schema import Recipe
 
-FREE_SHARE = 0.1
-"""Of the GPU's memory that `layers: auto` leaves free: the estimate is held to 10% of what is measured. A layer more is
-recomputed for it in vain at worst; running out of memory would end the run."""
+MARGIN = 0.1
+"""On top of the estimate before `layers: auto` takes it to fit: it is held to 10% of what is measured. At worst some
+layers are computed again in vain; running out of memory would end the run."""
 
 _LAYERS = "sharding.activation_checkpointing.layers"
 _OFFLOAD = "sharding.activation_checkpointing.offload"
@@ -46,21 +47,26 @@ def _fewest_layers(recipe: Recipe, shape: Architecture, world: World) -> tuple[i
     if world.gpu_memory_gib is None:
         is_cpu = world.device == "cpu"
         return "all", "there is no GPU whose memory could be filled" if is_cpu else "the GPU's memory is not known"
-    limit = world.gpu_memory_gib * (1 - FREE_SHARE)
+    gpu_gib = world.gpu_memory_gib
 
     def total_gib(layers: int) -> float:
         return estimate_memory(_with_layers(recipe, layers), shape, ranks=world.ranks, device=world.device).total
 
-    # The first number that fits. More layers take no more memory, but for the last one, which backward begins with:
-    # it exists whole at once either way.
+    def is_enough(layers: int) -> bool:
+        return fits(total_gib(layers) * (1 + MARGIN), gpu_gib)
+
+    # The first number that is enough. More layers take no more memory, but for the last one: backward begins with it,
+    # so it exists whole at once either way.
     low, high = 0, shape.layers - 1
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if total_gib(middle) <= limit else (middle + 1, high)
-    fits = f"{1 - FREE_SHARE:.0%} of the GPU's {world.gpu_memory_gib:.1f} GiB"
-    if total_gib(low) > limit:
-        return "all", f"even so the estimate is {total_gib(shape.layers):.1f} GiB, above {fits}"
-    because = f"{low} of {shape.layers} layers are an estimate of {total_gib(low):.1f} GiB, within {fits}"
+        low, high = (low, middle) if is_enough(middle) else (middle + 1, high)
+    if not is_enough(low):
+        low = shape.layers
+    estimate = f"an estimate of {total_gib(low):.1f} GiB, with {MARGIN:.0%} on top of it"
+    if not is_enough(low):
+        return "all", f"even so {estimate} does not fit the GPU's {gpu_gib:.1f} GiB"
+    because = f"{low} of {shape.layers} layers: {estimate}, fits the GPU's {gpu_gib:.1f} GiB"
     if low:
         because += f"; {low - 1} would be {total_gib(low - 1):.1f}"
     return low, because

@@ -1,31 +1,84 @@
-"""Peak memory of one GPU (or one CPU process), estimated from shapes by what it is spent on.
+"""Peak memory of one GPU (or one CPU process), estimated from shapes.
 
-The parts are summed, though not all of them peak at the same moment: the estimate errs on the high side.
+The parts do not peak together: logits are gone when a layer's gradients appear, and activations when the optimizer
+steps. So a step is cut into moments, each with its own sum, and what is reported are the parts at the worst of them.
+`docs/memory.md` compares them with what was measured.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
-from sft_cli.plan.activations import FLOAT32_BYTES, activation_bytes_per_token
+from sft_cli.plan.activations import (
+    FLOAT32_BYTES,
+    backward_bytes_per_token,
+    checkpointed_layers,
+    kept_bytes_per_token,
+    layer_bytes_per_token,
+)
 from sft_cli.plan.architecture import Architecture
-from sft_cli.plan.parameters import Parameters, count_parameters
 from sft_cli.plan.plan import MemoryGib
-from sft_cli.recipe.schema import Recipe, ShardingSection
+from sft_cli.plan.sharded_bytes import BYTES, ShardedBytes
+from sft_cli.recipe.schema import Recipe
 
 GIB = 1 << 30
-BYTES = {"float32": 4, "bfloat16": 2}
 
 LOSS_CHUNK_TOKENS = 1024
 """Positions whose logits the chunked loss holds at a time (`kernels/loss.py`)."""
 
-RUNTIME_GIB = {"cuda": 2.0, "cpu": 0.5}
-"""Allowance for what is there before the model: CUDA context, NCCL and cuBLAS workspaces and fragments of the
-allocator on a GPU; the interpreter with torch and transformers on a CPU."""
+OUTSIDE_TENSORS_GIB = 2.0
+"""Of a GPU, beside torch's tensors: CUDA's context and libraries, NCCL, and what the allocator can't use of what it
+holds. Not in the estimate, which is what `peak_memory_gib` of metrics.jsonl counts, but in whether it fits."""
+
+INTERPRETER_GIB = 0.5
+"""Of a CPU process, whose memory is all of it: Python with torch and transformers."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A moment of a step, and bytes of what comes and goes; masters and moments of Adam are always there."""
+
+    name: str
+    gradients: float
+    activations: float = 0
+    logits: float = 0
+    buffers: float = 0
+
+    @property
+    def total(self) -> float:
+        return self.gradients + self.activations + self.logits + self.buffers
+
+
+@dataclass(frozen=True)
+class ActivationBytes:
+    """Of one micro-batch of `batching.tokens` slots, on the GPU."""
+
+    waiting: list[float]
+    """For n from 0 to all: what the first n layers keep for backward, while it is at the next one."""
+    at_work: list[float]
+    """Of each layer while backward is there: all that forward saves, made again where it was not kept."""
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The worst moment of a step."""
+
+    gib: MemoryGib
+    moment: str
+    host_gib: float
+    """Host memory of one rank, beside that of the process itself; more than 0 with `sharding.cpu_offload`."""
 
 
 def estimate_memory(recipe: Recipe, shape: Architecture, *, ranks: int, device: Literal["cpu", "cuda"]) -> MemoryGib:
-    """Peak memory of one rank in GiB.
+    """Peak memory of one rank in GiB, by what it is spent on at that moment; see `find_peak`."""
+    return find_peak(recipe, shape, ranks=ranks, device=device).gib
+
+
+def find_peak(recipe: Recipe, shape: Architecture, *, ranks: int, device: Literal["cpu", "cuda"]) -> Peak:
+    """The worst moment of a step on one rank.
 
     Args:
         recipe: resolved, so without `auto`.
@@ -33,76 +86,116 @@ def estimate_memory(recipe: Recipe, shape: Architecture, *, ranks: int, device: 
         ranks: processes over all nodes.
         device: what each of them runs on.
     """
-    parameters = count_parameters(shape)
-    sharding = recipe.sharding
-    shards = ranks // sharding.replicas if sharding.backend == "fsdp2" else 1
-    master, compute = BYTES[recipe.model.master_dtype], BYTES[recipe.model.dtype]
-    masters = parameters.total * master / shards
+    sizes = ShardedBytes(recipe, shape, ranks, device)
+    worst = max(moments(recipe, shape, sizes), key=lambda moment: moment.total)
+    in_host = 0.0
+    if sizes.is_offloaded:
+        in_host = sizes.parameters * (1 if recipe.optimizer.in_backward else 2) + sizes.optimizer
     parts = {
-        "parameters": masters,
-        "gradients": masters + _gradients_in_flight(parameters, sharding, compute),
-        "optimizer": 2 * masters,
-        "activations": activation_bytes(recipe, shape),
-        "logits": logits_bytes(recipe, shape),
-        "buffers": gathered_bytes(parameters, recipe, shards) + RUNTIME_GIB[device] * GIB,
+        "parameters": 0.0 if sizes.is_offloaded else sizes.parameters,
+        "gradients": worst.gradients,
+        "optimizer": 0.0 if sizes.is_offloaded else sizes.optimizer,
+        "activations": worst.activations,
+        "logits": worst.logits,
+        "buffers": worst.buffers + (INTERPRETER_GIB * GIB if device == "cpu" else 0),
     }
     gib = {part: size / GIB for part, size in parts.items()}
-    return MemoryGib(**gib, total=sum(gib.values()))
+    return Peak(MemoryGib(**gib, total=sum(gib.values())), worst.name, in_host / GIB)
 
 
-def _gradients_in_flight(parameters: Parameters, sharding: ShardingSection, compute_bytes: int) -> float:
-    """Beside its shard of the master gradients (4 or 2 bytes a parameter over the shards), FSDP2 holds those of one
-    group whole: in the compute dtype as backward makes them, and in the reduce dtype as they are summed."""
-    if sharding.backend == "none":
-        return 0
-    largest = max(parameters.embedding, parameters.head, *(layer.total for layer in parameters.layers))
-    return largest * (compute_bytes + BYTES[sharding.reduce_dtype])
+def fits(total_gib: float, gpu_memory_gib: float) -> bool:
+    """Whether tensors of so many GiB fit a GPU, beside what is not tensors."""
+    return total_gib + OUTSIDE_TENSORS_GIB < gpu_memory_gib
 
 
-def gathered_bytes(parameters: Parameters, recipe: Recipe, shards: int) -> float:
-    """Bytes of whole parameters in the compute dtype that exist beside the shards.
+def moments(recipe: Recipe, shape: Architecture, sizes: ShardedBytes) -> Iterator[Moment]:
+    """The moments of a step that may be the worst, in its order."""
+    tokens, activations = recipe.batching.tokens, activation_bytes(recipe, shape)
+    residual = tokens * shape.hidden_size * sizes.compute
+    # Before the loss: counted positions, normalised in float32 by torch's own norm, and their norm.
+    before_loss = tokens * shape.hidden_size * (2 * sizes.compute + 2 * FLOAT32_BYTES)
+    at_end = activations.waiting[-1] + before_loss
+    for logits, weight_gradients in _loss_moments(recipe, shape):
+        yield Moment(
+            "loss",
+            gradients=sizes.waiting_gradients(0) + weight_gradients,
+            activations=at_end + residual,
+            logits=logits,
+            buffers=sizes.gathered_for_loss(in_forward=recipe.kernels.loss == "liger") + sizes.buffers,
+        )
+    # A tied weight's gradient stays whole to the end of backward, where that of the embedding joins it.
+    done, tied = (0, sizes.made(sizes.head)) if sizes.is_tied else (sizes.head, 0.0)
+    if not sizes.is_tied:
+        yield Moment(
+            "gradient of the output projection",
+            gradients=sizes.waiting_gradients(0) + sizes.reducing(sizes.head, is_layer=False),
+            activations=activations.waiting[-1] + residual,
+            buffers=sizes.gathered_after_loss() + sizes.buffers,
+        )
+    before = 0.0 if sizes.is_tied else sizes.reduce_input(sizes.head, is_layer=False)
+    flowing = tokens * backward_bytes_per_token(shape, sizes.compute)
+    for layer in reversed(range(shape.layers)):
+        block, waiting = sizes.blocks[layer], sizes.waiting_gradients(done) + tied
+        yield Moment(
+            "backward of a layer",
+            gradients=waiting + before + sizes.made(block),
+            activations=activations.waiting[layer] + activations.at_work[layer] + flowing,
+            buffers=sizes.gathered_for_layer(layer) + sizes.buffers,
+        )
+        yield Moment(
+            "gradients of a layer",
+            gradients=waiting + sizes.reducing(block),
+            activations=activations.waiting[layer] + residual,
+            buffers=sizes.gathered_for_layer(layer, is_done=True) + sizes.buffers,
+        )
+        before, done = sizes.reduce_input(block), done + block
+    yield Moment(
+        "gradient of the embedding",
+        gradients=sizes.waiting_gradients(done) + max(sizes.reducing(sizes.count.embedding, is_layer=False), 2 * tied),
+        activations=residual,
+        buffers=sizes.buffers,
+    )
+    yield Moment("optimizer step", gradients=sizes.waiting_gradients(sizes.count.total), buffers=sizes.buffers)
 
-    FSDP2: the block at work, `prefetch` blocks after it, and the output projection, which stays from the end of
-    forward to the start of backward. `reshard_after_forward: false` keeps every parameter; an integer n keeps all
-    blocks spread over n ranks. Without FSDP2: a copy of every parameter where the compute dtype isn't the masters'.
+
+def activation_bytes(recipe: Recipe, shape: Architecture) -> ActivationBytes:
+    """What layers keep for backward: the one place that knows what activation checkpointing does to memory.
+
+    Of what waits in host memory (`offload`) that of one layer is on the GPU, beside the one at work.
     """
     compute = BYTES[recipe.model.dtype]
-    sharding = recipe.sharding
-    if sharding.backend == "none":
-        return parameters.total * compute if recipe.model.dtype != recipe.model.master_dtype else 0
-    if sharding.reshard_after_forward is False:
-        return parameters.total * compute
-    blocks = [layer.total for layer in parameters.layers]
-    at_work = min(1 + sharding.prefetch, len(blocks)) * max(blocks) + parameters.head_matmul + parameters.final_norm
-    kept = 0.0
-    if sharding.reshard_after_forward is not True:
-        kept = sum(blocks) / min(sharding.reshard_after_forward, shards)
-    return min(at_work + kept, parameters.total) * compute
+    checkpointing, tokens = recipe.sharding.activation_checkpointing, recipe.batching.tokens
+    saved = [tokens * layer_bytes_per_token(shape, layer, compute, recipe.kernels) for layer in range(shape.layers)]
+    kept = [tokens * size for size in kept_bytes_per_token(shape, checkpointing, compute, recipe.kernels)]
+    at_work = list(saved)
+    if checkpointing.mode == "full":
+        # The input from which it is made again exists besides.
+        count = checkpointed_layers(shape, checkpointing)
+        at_work[:count] = [made + layer_input for made, layer_input in zip(saved[:count], kept[:count], strict=True)]
+    if checkpointing.offload:
+        # The last layer's stays, and when the loss begins that of the one before it may not have left yet.
+        return ActivationBytes([0.0, *kept[:-1], sum(kept[-2:])], at_work)
+    return ActivationBytes(list(accumulate(kept, initial=0.0)), at_work)
 
 
-def activation_bytes(recipe: Recipe, shape: Architecture) -> float:
-    """Bytes kept for backward by one micro-batch of `batching.tokens` slots, at the worst moment."""
-    checkpointing, compute = recipe.sharding.activation_checkpointing, BYTES[recipe.model.dtype]
-    return recipe.batching.tokens * activation_bytes_per_token(shape, checkpointing, compute, recipe.kernels)
+def _loss_moments(recipe: Recipe, shape: Architecture) -> Iterator[tuple[float, float]]:
+    """Bytes of logits and their like, and of the projection's gradient, at each moment of the loss that may be the
+    worst. All positions count: which of them the loss looks at is the data's business.
 
-
-def logits_bytes(recipe: Recipe, shape: Architecture) -> float:
-    """Bytes of logits and their like at the worst moment of the loss: the start of its backward.
-
-    Per position and word: the projection in the compute dtype, log-probabilities, their gradient and the logits'
-    gradient in float32. `torch` holds them for every slot; `chunked` for `LOSS_CHUNK_TOKENS` of them, and the
-    gathered hidden states with their gradient for all; Liger's has smaller chunks, and the head's whole gradient twice.
+    `torch` holds all positions, `chunked` `LOSS_CHUNK_TOKENS` of them: log-probabilities, their gradient and that of
+    the logits in float32; then the latter in the compute dtype, while the weight's gradient is made and added to that
+    of earlier chunks. Liger's has logits in the compute dtype alone, the weight's gradient in float32, and rounded.
     """
-    compute = BYTES[recipe.model.dtype]
-    tokens = recipe.batching.tokens
-    a_position = shape.vocab_size * (compute + 3 * FLOAT32_BYTES)
-    if recipe.kernels.loss == "torch":
-        return tokens * a_position
-    hidden = 2 * tokens * shape.hidden_size * compute
+    compute, tokens = BYTES[recipe.model.dtype], recipe.batching.tokens
+    weight = shape.vocab_size * shape.hidden_size
     if recipe.kernels.loss == "liger":
-        # As many positions a chunk as make its logits no larger than the hidden states; the weight's gradient in
-        # float32, summed over chunks, and rounded.
-        chunk = tokens / (shape.vocab_size / shape.hidden_size)
-        weight_gradient = shape.vocab_size * shape.hidden_size * (FLOAT32_BYTES + compute)
-        return chunk * shape.vocab_size * (compute + FLOAT32_BYTES) + hidden + weight_gradient
-    return min(tokens, LOSS_CHUNK_TOKENS) * a_position + hidden
+        # As many positions a chunk as make its logits no larger than the hidden states, up to a power of two.
+        chunk = min(tokens, 1 << (-(-tokens * shape.hidden_size // shape.vocab_size) - 1).bit_length())
+        rounded = 0 if compute == FLOAT32_BYTES else compute
+        yield chunk * shape.vocab_size * compute, weight * (FLOAT32_BYTES + rounded)
+        return
+    at_once = tokens if recipe.kernels.loss == "torch" else min(tokens, LOSS_CHUNK_TOKENS)
+    earlier = weight * compute if at_once < tokens else 0
+    logits = at_once * shape.vocab_size
+    yield logits * 3 * FLOAT32_BYTES, earlier
+    yield logits * compute, earlier + weight * compute

@@ -67,14 +67,20 @@ class ModelFacts(Fact):
 
 
 class MemoryGib(Fact):
-    """Estimated peak memory of one GPU by what it is spent on, in GiB."""
+    """Estimated peak memory of one GPU by what it is spent on at the worst moment of a step, in GiB.
+
+    What is not there at that moment is 0: logits are gone when the optimizer steps.
+    """
 
     parameters: float
+    """Masters."""
     gradients: float
+    """Those that wait for the update, and those being made and reduced."""
     optimizer: float
     activations: float
     logits: float
     buffers: float
+    """Parameters gathered from other ranks, and on a CPU the process itself."""
     total: float
 
 
@@ -86,9 +92,13 @@ class Plan(Fact):
     model: ModelFacts
     tokenizer_folder: str | None
     memory_gib: MemoryGib
+    memory_moment: str = ""
+    """Which moment of a step takes the most memory."""
+    host_memory_gib: float = 0
+    """Of one rank, beside its process: what `sharding.cpu_offload` keeps off the GPU."""
     gpu_memory_gib: float | None
     fits: bool | None
-    """Whether `memory_gib.total` is under `gpu_memory_gib`; None without a GPU."""
+    """Whether `memory_gib.total` and what is not tensors are under `gpu_memory_gib`; None without a GPU."""
     steps: int | None = None
     """Optimizer steps of the whole run; None where the data is not at hand."""
     steps_because: str | None = None

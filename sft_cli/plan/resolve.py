@@ -9,12 +9,13 @@ from sft_cli.plan.checkpointing import choose_checkpointing
 from sft_cli.plan.flops import flops_per_token
 from sft_cli.plan.hardware import Hardware
 from sft_cli.plan.kernels import choose_kernels
-from sft_cli.plan.memory import estimate_memory
+from sft_cli.plan.memory import find_peak, fits
 from sft_cli.plan.plan import Choice, ModelFacts, Plan
 from sft_cli.plan.processes import choose_world
+from sft_cli.plan.steps import micro_batches_per_step
 from sft_cli.recipe.places import Places
 from sft_cli.recipe.problems import raise_for
-from sft_cli.recipe.rules import ranks_without_sharding, uneven_resharding
+from sft_cli.recipe.rules import ranks_without_sharding, uneven_replicas, uneven_resharding
 from sft_cli.recipe.schema import Recipe
 
 
@@ -48,12 +49,13 @@ def resolve(
     world, world_choices = choose_world(recipe.launch, hardware, ranks, places)
     contradictions = [
         ranks_without_sharding(recipe.sharding.backend, world.ranks),
-        uneven_resharding(recipe.sharding.reshard_after_forward, world.ranks),
+        # Of two that follow from each other only the first is told.
+        uneven_replicas(recipe.sharding.replicas, world.ranks) or uneven_resharding(recipe.sharding, world.ranks),
     ]
     raise_for([problem for problem in contradictions if problem is not None], places, RecipeError)
     kernels, kernel_choices = choose_kernels(recipe, model, hardware, places)
     max_length = recipe.data.max_length or recipe.batching.tokens
-    micro_batches = _micro_batches_per_step(recipe, world.ranks)
+    micro_batches = micro_batches_per_step(recipe, world.ranks)
     resolved = recipe.model_copy(
         update={
             "model": recipe.model.model_copy(
@@ -68,7 +70,7 @@ def resolve(
         }
     )
     resolved, checkpointing_choices = choose_checkpointing(resolved, shape, world)
-    memory_gib = estimate_memory(resolved, shape, ranks=world.ranks, device=world.device)
+    peak = find_peak(resolved, shape, ranks=world.ranks, device=world.device)
     flops = flops_per_token(shape, max_length)
     return Plan(
         recipe=resolved,
@@ -86,9 +88,11 @@ def resolve(
         world=world,
         model=model,
         tokenizer_folder=tokenizer_folder,
-        memory_gib=memory_gib,
+        memory_gib=peak.gib,
+        memory_moment=peak.moment,
+        host_memory_gib=peak.host_gib,
         gpu_memory_gib=world.gpu_memory_gib,
-        fits=memory_gib.total < world.gpu_memory_gib if world.gpu_memory_gib is not None else None,
+        fits=fits(peak.gib.total, world.gpu_memory_gib) if world.gpu_memory_gib is not None else None,
         steps_because="the data has not been read",
         tokens_per_step=micro_batches * recipe.batching.tokens,
         micro_batches_per_step=micro_batches,
@@ -122,35 +126,6 @@ def with_steps(plan: Plan, steps: int, row_tokens: float | None = None) -> Plan:
         choices.append(_flops_choice(flops, f"rows of {row_tokens:,.0f} tokens, the data's mean over tokens"))
         update["flops_per_token"] = flops
     return plan.model_copy(update={**update, "choices": tuple(choices)})
-
-
-def plan_json(plan: Plan) -> dict[str, Any]:
-    """What `sftune plan --json` prints: memory in GiB a GPU, the rest as in `Plan`.
-
-    Where the number of steps isn't known, the reason is the last of the choices.
-    """
-    if plan.steps is None:
-        unknown = Choice(key="steps", value=None, because=plan.steps_because or "unknown")
-        plan = plan.model_copy(update={"choices": (*plan.choices, unknown)})
-    return plan.model_dump(
-        mode="json",
-        include={
-            "choices",
-            "memory_gib",
-            "gpu_memory_gib",
-            "fits",
-            "steps",
-            "tokens_per_step",
-            "micro_batches_per_step",
-            "flops_per_token",
-        },
-    )
-
-
-def _micro_batches_per_step(recipe: Recipe, ranks: int) -> int:
-    """Over all ranks: whole rounds, a round being one micro-batch on every rank."""
-    round_tokens = recipe.batching.tokens * ranks
-    return -(-recipe.train.tokens_per_step // round_tokens) * ranks
 
 
 def _model_choices(recipe: Recipe, model: ModelFacts) -> list[Choice]:

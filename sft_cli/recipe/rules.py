@@ -11,7 +11,7 @@ from sft_cli.errors import RecipeError
 from sft_cli.recipe.paths import is_address
 from sft_cli.recipe.places import Places
 from sft_cli.recipe.problems import Problem, raise_for
-from sft_cli.recipe.schema import EvaluateSection, Recipe, SourceSection
+from sft_cli.recipe.schema import EvaluateSection, Recipe, ShardingSection, SourceSection
 from sft_cli.redaction import holds_secret
 
 
@@ -21,11 +21,15 @@ def check(recipe: Recipe, places: Places) -> None:
     Raises:
         RecipeError: keys that contradict each other; all of them in one error, first line first.
     """
-    problems = chain(
+    raise_for(problems(recipe), places, RecipeError)
+
+
+def problems(recipe: Recipe) -> Iterator[Problem]:
+    """All that keeps a recipe from running on any machine."""
+    return chain(
         _batching(recipe), _sharding(recipe), _optimizer(recipe), _schedule(recipe), _evaluate(recipe), _launch(recipe),
         _model(recipe), _sources(recipe), _secrets(recipe.model_dump(), ""),
     )  # fmt: skip
-    raise_for(problems, places, RecipeError)
 
 
 def ranks_without_sharding(backend: str, ranks: int) -> Problem | None:
@@ -39,17 +43,31 @@ def ranks_without_sharding(backend: str, ranks: int) -> Problem | None:
     return None
 
 
-def uneven_resharding(reshard_after_forward: bool | int, ranks: int) -> Problem | None:
-    """FSDP2 reshards to groups of equal size, smaller than all ranks together. Asked when a plan is resolved."""
-    groups = reshard_after_forward
-    if isinstance(groups, bool) or (ranks % groups == 0 and groups < ranks):
+def uneven_replicas(replicas: int, ranks: int) -> Problem | None:
+    """Replicas are of equal size. Asked when a plan is resolved."""
+    if ranks % replicas == 0:
         return None
-    sizes = [str(size) for size in range(2, ranks) if ranks % size == 0]
+    counts = [str(count) for count in range(1, ranks + 1) if ranks % count == 0]
+    what = f"{replicas} are asked for, and {_ranks(ranks)} can't be spread over them evenly"
+    return Problem("sharding.replicas", what, f"Write {' or '.join(counts)}.")
+
+
+def uneven_resharding(sharding: ShardingSection, ranks: int) -> Problem | None:
+    """FSDP2 reshards to groups of equal size, smaller than the ranks of one replica. Asked when a plan is resolved."""
+    groups, shards = sharding.reshard_after_forward, ranks // sharding.replicas
+    if isinstance(groups, bool) or (shards % groups == 0 and groups < shards):
+        return None
+    sizes = [str(size) for size in range(2, shards) if shards % size == 0]
+    each = " in each replica" if sharding.replicas > 1 else ""
     return Problem(
         "sharding.reshard_after_forward",
-        f"groups of {groups} are asked for, and there are {ranks} ranks",
+        f"groups of {groups} are asked for, and there {'is' if shards == 1 else 'are'} {_ranks(shards)}{each}",
         f"Write {', '.join([*sizes, 'true'])} or false.",
     )
+
+
+def _ranks(count: int) -> str:
+    return "1 rank" if count == 1 else f"{count} ranks"
 
 
 def _batching(recipe: Recipe) -> Iterator[Problem]:
@@ -79,6 +97,12 @@ def _sharding(recipe: Recipe) -> Iterator[Problem]:
     problem = ranks_without_sharding(recipe.sharding.backend, (1 if gpus == "auto" else gpus) * nodes)
     if problem is not None:
         yield problem
+    if recipe.sharding.backend == "none":
+        for key in ("replicas", "prefetch", "reshard_after_forward", "buffers", "defer_reduce", "cpu_offload"):
+            default = ShardingSection.model_fields[key].default
+            if getattr(recipe.sharding, key) != default:
+                what = "is about shards, and `backend: none` makes none: it would change nothing"
+                yield Problem(f"sharding.{key}", what, "Write `backend: fsdp2`, or leave this key out.")
 
 
 def _optimizer(recipe: Recipe) -> Iterator[Problem]:

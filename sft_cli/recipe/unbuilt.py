@@ -38,11 +38,6 @@ KEYS: tuple[Unbuilt, ...] = (
     Unbuilt("kernels.compile", _only(False), "Write `false`."),
     Unbuilt("kernels.float8", _only("none"), "Write `none`."),
     Unbuilt("kernels.hub", _only(False), "Write `false`."),
-    Unbuilt("sharding.replicas", _only(1), "Write `1`: every rank holds a shard."),
-    Unbuilt("sharding.prefetch", _only(1), "Write `1`."),
-    Unbuilt("sharding.buffers", _only("allocator"), "Write `allocator`."),
-    Unbuilt("sharding.defer_reduce", _only(False), "Write `false`."),
-    Unbuilt("sharding.cpu_offload", _only(False), "Write `false`."),
     Unbuilt("optimizer.name", _only("adamw"), "Write `adamw`."),
     Unbuilt("optimizer.stochastic_rounding", _only(False), "Write `false`: masters are float32."),
     Unbuilt("optimizer.in_backward", _only(False), "Write `false`."),
@@ -63,6 +58,11 @@ def check(recipe: Recipe, places: Places) -> None:
         RecipeError: a key or value that is not built yet.
     """
     raise_for(_asked_for(KEYS, recipe.model_dump()), places, RecipeError)
+
+
+def is_built(key: str, value: Any) -> bool:
+    """Whether a value of one key is served by this version."""
+    return all(entry.is_built(value) for entry in KEYS if entry.key == key)
 
 
 def _asked_for(table: tuple[Unbuilt, ...], values: dict[str, Any]) -> list[Problem]:

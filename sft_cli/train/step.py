@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from sft_cli.data.batch import Batch
 from sft_cli.optim.clipping import clip_gradients
+from sft_cli.parallel.reduction import GradientReduction
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class TrainStep:
     learning_rate: Callable[[int], float]
     max_grad_norm: float | None
     device: torch.device
+    reduction: GradientReduction = field(default_factory=GradientReduction.of_one_process)
     first_bad_step: Tensor = field(init=False)
     """As in `StepResult`."""
 
@@ -83,8 +85,9 @@ class TrainStep:
         self.first_bad_step.add_(step * (is_bad & (self.first_bad_step == 0)))
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate(step)
-        # The fused optimizers' own way to skip an update by a flag on the device (GradScaler uses it).
-        self.optimizer.found_inf = is_bad.float()  # type: ignore[attr-defined]
+        # The fused optimizers' own way to skip an update by a flag on the device (GradScaler uses it). Where gradients
+        # wait in host memory, so does the flag.
+        self.optimizer.found_inf = is_bad.float().to(grad_norm.device)  # type: ignore[attr-defined]
         self.optimizer.step()
         self.optimizer.zero_grad()
         return StepResult(totals, loss, grad_norm, self.first_bad_step.clone())
@@ -96,12 +99,14 @@ class TrainStep:
             supervised_tokens: of the global batch.
         """
         loss = torch.zeros((), device=self.device)
-        for batch in micro_batches:
+        for index, batch in enumerate(micro_batches):
+            self.reduction.before_backward(is_last=index == len(micro_batches) - 1)
             batch = batch.to(self.device)
             total = self.model(batch.model_inputs(), batch.supervised_positions, batch.supervised_targets)
             micro_loss = total / supervised_tokens
             micro_loss.backward()
             loss += micro_loss.detach()
+        self.reduction.finish()
         return loss
 
 

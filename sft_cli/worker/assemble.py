@@ -25,6 +25,7 @@ from sft_cli.model.weights import draw_weights, load_weights, materialise
 from sft_cli.parallel.apply import parallelise
 from sft_cli.parallel.device import peak_memory_reader
 from sft_cli.parallel.kept_calls import kept
+from sft_cli.parallel.reduction import GradientReduction
 from sft_cli.plan.gpus import peak_bf16_tflops
 from sft_cli.plan.plan import Plan
 from sft_cli.telemetry.meter import Meter
@@ -38,8 +39,8 @@ from sft_cli.train.step import TrainStep
 
 def assemble_model(
     plan: Plan, mesh: DeviceMesh, device: torch.device, source: SafetensorsFolder | None
-) -> LanguageModel:
-    """Meta, kernels, checkpointing, sharding, storage, weights.
+) -> tuple[LanguageModel, GradientReduction]:
+    """Meta, kernels, checkpointing, sharding, storage, weights; and how its gradients come together.
 
     Args:
         source: the weights to start from; None draws them from `train.seed`.
@@ -54,13 +55,14 @@ def assemble_model(
         code_folder=code_folder,
     )
     install(kernel_layers(model), kernels, expensive=kept)
-    parallelise(
+    reduction = parallelise(
         model,
         recipe.sharding,
         blocks=model.blocks,
         embedding=model.embedding,
         head=model.head,
         tied=model.tied,
+        float32=model.float32_parameters,
         mesh=mesh,
         compute_dtype=getattr(torch, recipe.model.dtype),
     )
@@ -69,7 +71,7 @@ def assemble_model(
         draw_weights(model, plan.model.config, seed=recipe.train.seed, code_folder=code_folder)
     else:
         load_weights(model, source)
-    return model
+    return model, reduction
 
 
 def kernel_layers(model: LanguageModel) -> Layers:

@@ -50,7 +50,7 @@ def run(plan_path: Path, session: RankSession, *, is_dry_run: bool) -> int:
     plan = Plan.read(plan_path)
     device = local_device(plan.world.device)
     try:
-        with process_group(device) as mesh:
+        with process_group(device, replicas=plan.recipe.sharding.replicas) as mesh:
             return _train(plan, session, mesh, device, is_dry_run=is_dry_run)
     except RuntimeError as error:
         if device.type == "cpu" or not is_out_of_memory(error):
@@ -72,9 +72,9 @@ def _train(plan: Plan, session: RankSession, mesh: DeviceMesh, device: torch.dev
         view = stack.enter_context(open_view(session.terminal, loader.total_steps))
         inner = InnerBackends.listening()
         prewarm_kernels(plan, device, view.say, lambda: bool(session.stop.requested))
-        model = assemble_model(plan, mesh, device, source)
+        model, reduction = assemble_model(plan, mesh, device, source)
         optimizer = build_adamw(model.parameters(), recipe.optimizer)
-        train_step = TrainStep(model, optimizer, learning_rate, recipe.train.max_grad_norm, device)
+        train_step = TrainStep(model, optimizer, learning_rate, recipe.train.max_grad_norm, device, reduction)
         meter = assemble_meter(plan, device)
         if device.type == "cuda":
             view.say(

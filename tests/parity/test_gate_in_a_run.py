@@ -64,9 +64,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         plan.write(folder / "plan.json")
 
         def changed(*arguments: Any) -> Any:
-            model = assemble_model(*arguments)
+            model, reduction = assemble_model(*arguments)
             change(model)
-            return model
+            return model, reduction
 
         monkeypatch.setattr(worker, "assemble_model", changed)
         try:

@@ -15,6 +15,7 @@ from sft_cli.model.language_model import LanguageModel
 from sft_cli.model.weights import draw_weights, materialise
 from sft_cli.parallel.apply import parallelise
 from sft_cli.parallel.kept_calls import kept
+from sft_cli.parallel.reduction import GradientReduction
 from sft_cli.recipe.schema import KernelsSection, ShardingSection
 from sft_cli.worker.assemble import kernel_layers
 
@@ -156,32 +157,58 @@ def make_model(
     seed: int = 0,
     compute_dtype: torch.dtype = torch.float32,
     kernels: KernelsSection = REFERENCES,
+    **sharding: Any,
 ) -> LanguageModel:
+    """See `make_sharded_model`, without the reduction."""
+    return make_sharded_model(
+        family, config=config, mesh=mesh, sharded=sharded, checkpointing=checkpointing,
+        checkpointed_layers=checkpointed_layers, offload=offload, seed=seed, compute_dtype=compute_dtype,
+        kernels=kernels, **sharding,
+    )[0]  # fmt: skip
+
+
+def make_sharded_model(
+    family: str,
+    *,
+    config: dict[str, Any] | None = None,
+    mesh: DeviceMesh | None = None,
+    sharded: bool = True,
+    checkpointing: str = "none",
+    checkpointed_layers: str | int = "all",
+    offload: bool = False,
+    seed: int = 0,
+    compute_dtype: torch.dtype = torch.float32,
+    kernels: KernelsSection = REFERENCES,
+    **sharding: Any,
+) -> tuple[LanguageModel, GradientReduction]:
     """A model with random float32 weights on the mesh's device; sharded with FSDP2 where there is a mesh.
 
     Args:
         config: default: the family's of `CONFIGS`.
+        sharding: keys of the recipe's section.
     """
     config = CONFIGS[family] if config is None else config
     model = build(config, family=family, dtype=torch.float32, loss=LOSS[kernels.loss]())
     install(kernel_layers(model), kernels, expensive=kept)
-    sharding = {
+    options = {
         "backend": "none" if mesh is None or not sharded else "fsdp2",
         "activation_checkpointing": {"mode": checkpointing, "layers": checkpointed_layers, "offload": offload},
+        **sharding,
     }
-    parallelise(
+    reduction = parallelise(
         model,
-        ShardingSection.model_validate(sharding),
+        ShardingSection.model_validate(options),
         blocks=model.blocks,
         embedding=model.embedding,
         head=model.head,
         tied=model.tied,
+        float32=model.float32_parameters,
         mesh=mesh,  # type: ignore[arg-type]
         compute_dtype=compute_dtype,
     )
     materialise(model, config, torch.device("cpu" if mesh is None else mesh.device_type))
     draw_weights(model, config, seed=seed)
-    return model
+    return model, reduction
 
 
 @torch.no_grad()

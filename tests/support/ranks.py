@@ -26,7 +26,10 @@ _IMPORTED_ONCE = [
 
 
 def on_ranks(ranks: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """`function(mesh, *arguments)` on every rank; returns what each returned. It must be importable by name."""
+    """`function(mesh, *arguments)` on every rank; returns what each returned. It must be importable by name.
+
+    The mesh is one axis of all ranks; `build_mesh` makes others.
+    """
     # Ranks are forked off a process that has imported torch and nothing else: importing anew takes each of them longer
     # than any test does, and forking this one would take its threads' locks along.
     multiprocessing.get_context("forkserver").set_forkserver_preload(_IMPORTED_ONCE)

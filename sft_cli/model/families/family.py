@@ -20,6 +20,8 @@ class DeltaNet:
     """Of a layer: its Gated DeltaNet block, where it has one."""
     project: Callable[[nn.Module, Tensor], Projections]
     """(the block, hidden states (B, T, hidden)) -> `Projections`."""
+    float32: tuple[str, ...] = ("A_log", "dt_bias")
+    """Parameters of the block that set how fast its state decays: exponents, for which bfloat16 is too coarse."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,17 @@ KEYS = [
     "micro_batches_per_step",
     "flops_per_token",
 ]
+"""Of the interface."""
+MORE_KEYS = [
+    "memory_moment",
+    "host_memory_gib",
+    "gpus_needed",
+    "changes",
+    "changes_that_fit",
+    "tokens_per_second",
+    "hours",
+    "hours_because",
+]
 ONE_STEP = ("--set", "train.tokens_per_step=4096", "--set", "train.epochs=1")
 TINY = "extends: builtin:tiny\n"
 
@@ -57,7 +68,7 @@ def plan_json(ended: Ended) -> dict[str, Any]:
 @pytest.mark.usefixtures("twenty_rows")
 def test_json_is_one_document_with_the_names_of_the_interface(sftune: Callable[..., Ended]) -> None:
     found = plan_json(sftune("plan", "--json", *ONE_STEP))
-    assert sorted(found) == sorted(KEYS)
+    assert sorted(found) == sorted(KEYS + MORE_KEYS)
     assert found["steps"] == 1  # 20 rows of 100 are four packs of 512, fewer than the eight of a step
     assert found["tokens_per_step"] == 4096
     assert found["micro_batches_per_step"] == 8
@@ -129,3 +140,94 @@ def test_a_chat_template_that_is_not_there(sftune: Callable[..., Ended]) -> None
     assert ended.code == 2
     assert "no such file" in ended.err
     assert ended.out == ""
+
+
+GOLDEN = """\
+recipe           {recipe}
+model            Qwen/Qwen3.8-27B, 26.9B parameters
+runs on          {gpus} x NVIDIA H200
+steps            unknown: the tokenizer is not on this machine
+tokens per step  131,072 slots in 16 micro-batches
+compute          160 GFLOPs a token, forward and backward
+GPUs needed      4 x NVIDIA H200
+tokens a second  {speed}
+writes to        {folder}/runs/qwen27b
+"""
+MEASURED = "measured: Qwen3.8-27B's shapes on one H200, the slower and the faster kernels"
+
+
+@pytest.fixture
+def planned_27b(sftune: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[str, str, str]]:
+    """`sftune plan configs/qwen27b.yaml --gpu h200`, its overview and what comes after the choices; with everything
+    built, and on a machine that has nothing of the model."""
+    monkeypatch.setattr("sft_cli.recipe.unbuilt.KEYS", ())
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(Path.cwd() / "empty"))
+
+    def plan(*options: str) -> tuple[str, str, str]:
+        ended = sftune("plan", str(ROOT / "configs" / "qwen27b.yaml"), "--gpu", "h200", *options)
+        assert ended.code == 0, ended.err
+        overview, choices, *rest = ended.out.split("\n\n")
+        assert choices.startswith("choices\n")
+        return overview + "\n", choices, "\n\n".join(rest)
+
+    return plan
+
+
+def test_the_headline_job_on_eight_h200(planned_27b: Callable[..., tuple[str, str, str]], folder: Path) -> None:
+    overview, _, memory = planned_27b()
+    speed = f"at most 20,609: {MEASURED}; times 8, and what communication costs is not known"
+    recipe = ROOT / "configs" / "qwen27b.yaml"
+    assert overview == GOLDEN.format(recipe=recipe, gpus=8, speed=speed, folder=folder)
+    assert (
+        memory
+        == """\
+memory of one process, GiB, estimated, at the worst moment of a step: backward of a layer
+  parameters          12.524
+  gradients           17.954
+  optimizer           25.049
+  activations          7.328
+  logits               0.000
+  buffers              1.407
+  total               64.263
+  beside tensors       2.000  CUDA, NCCL, what the allocator can't use
+  of the GPU's       140.401  fits
+"""
+    )
+
+
+def test_the_headline_job_on_one_h200(planned_27b: Callable[..., tuple[str, str, str]], folder: Path) -> None:
+    overview, _, memory = planned_27b("--set", "launch.gpus=1")
+    recipe, speed = ROOT / "configs" / "qwen27b.yaml", f"2,093 to 2,576: {MEASURED}"
+    assert overview == GOLDEN.format(recipe=recipe, gpus=1, speed=speed, folder=folder)
+    table, changes = memory.split("\n\n")
+    assert "  total              415.332\n" in table
+    assert table.endswith("  of the GPU's       140.401  does not fit")
+    lines = [line.split("  ") for line in changes.splitlines()]
+    assert lines[0] == ["these together make it fit, with 117.9 GiB; each saves, after those above it"]
+    told = [line[1] for line in lines[1:4]]
+    assert told == [
+        "optimizer.name: adamw_8bit",
+        "model.master_dtype: bfloat16, optimizer.stochastic_rounding: true",
+        "optimizer.in_backward: true, train.max_grad_norm: null, train.tokens_per_step: 8192",
+    ]
+    assert [line[0] for line in lines[4:]] == ["what else would save memory, each alone", "", "", "", "", LAST]
+
+
+LAST = "as it is, it fits 4 x NVIDIA H200"
+
+
+def test_the_changes_that_fit_are_in_the_document(
+    sftune: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sft_cli.recipe.unbuilt.KEYS", ())
+    options = ("--set", "model.path=builtin:qwen3.8-27b", "--set", "launch.gpus=1", "--gpu", "h200", "--json")
+    found = plan_json(sftune("plan", *options, "--set", "batching.tokens=8192", "--set", "model.dtype=bfloat16"))
+    assert found["fits"] is False
+    assert found["memory_moment"]
+    changes = [change["set"] for change in found["changes_that_fit"]]
+    assert {"optimizer.name": "adamw_8bit"} in changes
+    assert all(set(change) == {"set", "saves_gib", "costs"} for change in found["changes"])
+    settings = [f"{key}={json.dumps(value)}" for change in changes for key, value in change.items()]
+    given = [option for setting in settings for option in ("--set", setting)]
+    changed = sftune("plan", *options, "--set", "batching.tokens=8192", "--set", "model.dtype=bfloat16", *given)
+    assert plan_json(changed)["fits"] is True

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from sft_cli.cli.fit_text import misfit_warning
 from sft_cli.cli.plan_text import parameters_text, plan_text, run_text, world_text
 from sft_cli.data.prepare import PreparedData
 from sft_cli.data.report import DataReport, SourceReport
 from sft_cli.data.rows import rows_from_lists
+from sft_cli.plan.fit import Fit, Saving
 from sft_cli.plan.plan import Choice, MemoryGib, ModelFacts, Plan, World
+from sft_cli.plan.speed import Speed
 from sft_cli.recipe.schema import Recipe
 
 RECIPE = Recipe.model_validate({"model": {"path": "org/m"}, "data": {"train": "a.jsonl"}, "output_dir": "/runs/x"})
@@ -37,8 +40,16 @@ def make_plan(**changes: object) -> Plan:
     return plan.model_copy(update=changes)
 
 
+NOTHING = Fit(gpus_needed=2, changes=(), changes_that_fit=(), total_gib=21.0)
+UNKNOWN = Speed((None, None), (None, None), "never measured")
+
+
+def shown(fit: Fit = NOTHING, speed: Speed = UNKNOWN, **changes: object) -> str:
+    return plan_text(make_plan(**changes), "r.yaml", fit, speed)
+
+
 def test_every_choice_is_one_line_with_its_reason_however_long() -> None:
-    lines = plan_text(make_plan(), "r.yaml").splitlines()
+    lines = shown().splitlines()
     assert "  data.max_length  8,192  batching.tokens" in lines
     assert [line for line in lines if "kernels.conv" in line] == [
         "  kernels.conv     torch  " + ("a long reason " * 20).strip()
@@ -46,7 +57,7 @@ def test_every_choice_is_one_line_with_its_reason_however_long() -> None:
 
 
 def test_overview_and_memory() -> None:
-    text = plan_text(make_plan(), "r.yaml")
+    text = shown()
     assert "recipe           r.yaml\n" in text
     assert "steps            1,200\n" in text
     assert "131,072 slots in 16 micro-batches" in text
@@ -56,13 +67,72 @@ def test_overview_and_memory() -> None:
 
 
 def test_unknown_steps_say_why() -> None:
-    text = plan_text(make_plan(steps=None, steps_because="a.jsonl: no such file"), "r.yaml")
+    text = shown(steps=None, steps_because="a.jsonl: no such file")
     assert "steps            unknown: a.jsonl: no such file\n" in text
 
 
 @pytest.mark.parametrize(("fits", "words"), [(True, "80.000  fits"), (False, "80.000  does not fit")])
 def test_on_a_gpu_it_fits_or_not(fits: bool, words: str) -> None:
-    assert words in plan_text(make_plan(gpu_memory_gib=80.0, fits=fits), "r.yaml")
+    assert words in shown(gpu_memory_gib=80.0, fits=fits)
+
+
+GPU = {"world": World(ranks=1, device="cuda", gpu_name="NVIDIA H200"), "gpu_memory_gib": 20.0}
+EIGHT_BIT = Saving({"optimizer.name": "adamw_8bit"}, "moments are rounded", 2.5)
+NO_CLIPPING = Saving({"train.max_grad_norm": None, "optimizer.in_backward": True}, "no clipping", 1.25)
+
+
+def test_gpus_speed_and_hours() -> None:
+    text = shown(NOTHING, Speed((100.0, 2000.0), (1.0, 20.0), "measured: x"), **GPU, fits=True)
+    assert "GPUs needed      2 x NVIDIA H200\n" in text
+    assert "tokens a second  100 to 2,000: measured: x\n" in text
+    assert "hours            1.0 to 20.0: from that speed\n" in text
+    text = shown(NOTHING, Speed((None, 2000.0), (1.0, None), "measured: x"), **GPU, fits=True)
+    assert "tokens a second  at most 2,000: measured: x\n" in text
+    assert "hours            at least 1.0: from that speed\n" in text
+    assert "tokens a second  unknown: never measured\n" in shown(**GPU, fits=True)
+    assert "tokens a second" not in shown()
+
+
+def test_the_worst_moment_is_named() -> None:
+    assert "at the worst moment of a step: loss\n" in shown(memory_moment="loss")
+
+
+def test_host_memory_is_told_where_it_is_used() -> None:
+    assert "  in host memory     401.000\n" in shown(host_memory_gib=401.0) + "\n"
+    assert "in host memory" not in shown()
+
+
+def test_what_to_change_where_it_does_not_fit() -> None:
+    fit = Fit(2, (EIGHT_BIT, NO_CLIPPING), (EIGHT_BIT,), 17.5)
+    *_, changes = shown(fit, **GPU, fits=False).split("\n\n")
+    assert changes.splitlines() == [
+        "these together make it fit, with 17.5 GiB; each saves, after those above it",
+        "  optimizer.name: adamw_8bit       2.5 GiB  moments are rounded",
+        "what else would save memory, each alone",
+        "  train.max_grad_norm: null, optimizer.in_backward: true       1.2 GiB  no clipping",
+        "as it is, it fits 2 x NVIDIA H200",
+    ]
+
+
+def test_changes_that_are_not_enough() -> None:
+    *_, changes = shown(Fit(None, (EIGHT_BIT,), None, 21.0), **GPU, fits=False).split("\n\n")
+    assert changes.splitlines() == [
+        "no change of the recipe makes it fit; those that save most, each alone",
+        "  optimizer.name: adamw_8bit       2.5 GiB  moments are rounded",
+    ]
+
+
+def test_train_warns_before_it_runs_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sft_cli.plan.fit.find_fit", lambda plan: Fit(2, (EIGHT_BIT,), (EIGHT_BIT,), 17.5))
+    warning = misfit_warning(make_plan(**GPU, fits=False))
+    assert warning is not None
+    assert "21.0 GiB are estimated, and the GPU has 20.0" in warning
+    assert "it would fit with optimizer.name: adamw_8bit (17.5 GiB)" in warning
+    monkeypatch.setattr("sft_cli.plan.fit.find_fit", lambda plan: Fit(2, (), None, 21.0))
+    assert "it would fit 2 x NVIDIA H200" in str(misfit_warning(make_plan(**GPU, fits=False)))
+    monkeypatch.setattr("sft_cli.plan.fit.find_fit", lambda plan: Fit(None, (), None, 21.0))
+    assert "no change that is known makes it fit" in str(misfit_warning(make_plan(**GPU, fits=False)))
+    assert misfit_warning(make_plan(**GPU, fits=True)) is misfit_warning(make_plan()) is None
 
 
 def test_worlds() -> None:

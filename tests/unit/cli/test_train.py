@@ -13,6 +13,7 @@ from sft_cli.data.prepare import PreparedData
 from sft_cli.data.report import DataReport
 from sft_cli.data.rows import rows_from_lists
 from sft_cli.errors import NonFiniteError
+from sft_cli.plan.hardware import Hardware
 from sft_cli.plan.plan import Plan, World
 from sft_cli.recipe.load import load_recipe
 
@@ -203,3 +204,15 @@ def test_every_rank_has_the_same_plan(
         under_torchrun(monkeypatch, rank=rank, world_size=2)
         sftune("train")
     assert execs[0]["plan"] == execs[1]["plan"]
+
+
+def test_a_plan_that_may_not_fit_is_warned_of_and_started(
+    sftune: Callable[..., Ended], workers: Calls, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = Hardware(1, "NVIDIA toy", 2.0, compute_capability=(9, 0))
+    monkeypatch.setattr("sft_cli.plan.hardware.find_hardware", lambda gpu=None: small)
+    ended = sftune("train", *ONE_STEP_AN_EPOCH)
+    assert ended.code == 0
+    assert "WARNING: this may run out of memory" in ended.err
+    assert "and the GPU has 2.0" in ended.err
+    assert [call["plan"].fits for call in workers] == [False]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from sft_cli.plan.activations import kept_bytes_per_token
-from sft_cli.plan.checkpointing import FREE_SHARE
+from sft_cli.plan.checkpointing import MARGIN
 from sft_cli.plan.hardware import Hardware
-from sft_cli.plan.memory import GIB, estimate_memory
+from sft_cli.plan.memory import GIB, estimate_memory, fits
 from sft_cli.plan.plan import Plan
 
 MakePlan = Callable[..., Plan]
@@ -45,11 +45,11 @@ def with_layers(plan: Plan, layers: int) -> float:
 @pytest.mark.parametrize("gib", [30.0, 45.0, 60.0, 75.0])
 def test_the_fewest_that_fit(make_plan: MakePlan, gib: float, mode: str, offload: bool) -> None:
     plan, layers, because = planned(make_plan, gib, mode=mode, layers="auto", offload=offload)
-    limit = gib * (1 - FREE_SHARE)
-    fitting = [n for n in range(plan.model.architecture().layers) if with_layers(plan, n) <= limit]
+    every = plan.model.architecture().layers
+    fitting = [layers for layers in range(every + 1) if fits(with_layers(plan, layers) * (1 + MARGIN), gib)]
     assert layers == (fitting[0] if fitting else "all")
     assert f"{plan.memory_gib.total:.1f} GiB" in because
-    assert ("above" in because) == (not fitting)
+    assert ("does not fit" in because) == (not fitting)
 
 
 def test_some_but_not_all_layers_where_memory_is_between(make_plan: MakePlan) -> None:

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from sft_cli.plan.document import plan_json
+from sft_cli.plan.fit import find_fit
 from sft_cli.plan.hardware import Hardware
 from sft_cli.plan.model_facts import find_model, find_tokenizer
-from sft_cli.plan.resolve import plan_json, resolve
+from sft_cli.plan.resolve import resolve
+from sft_cli.plan.speed import estimate_speed
 from sft_cli.recipe.load import load_recipe
 
 CONFIGS = sorted((Path(__file__).parents[3] / "configs").glob("*.yaml"))
@@ -37,7 +40,7 @@ def test_it_is_valid_and_can_be_planned(path: Path, hardware: Hardware) -> None:
     model = find_model(loaded.recipe.model, loaded.places)
     tokenizer = find_tokenizer(loaded.recipe.model, loaded.places)
     plan = resolve(loaded.recipe, hardware, model, tokenizer, None, loaded.places)
-    document = plan_json(plan)
+    document = plan_json(plan, find_fit(plan), estimate_speed(plan))
     assert document["memory_gib"]["total"] > 0
     assert document["fits"] is (None if hardware.gpu_memory_gib is None else True)
 

@@ -6,11 +6,12 @@ import sys
 CODE = """
 import sys
 from pathlib import Path
-from sft_cli.plan import gpus, hardware, hub, kernels, memory, model_facts, nvml, plan, processes, resolve, shapes
+from sft_cli.plan import document, fit, gpus, hardware, hub, kernels, memory, model_facts, nvml, plan, processes
+from sft_cli.plan import resolve, shapes, speed
 from sft_cli.recipe.schema import Recipe
 recipe = Recipe(model={"path": "builtin:qwen3.8-27b"}, data={"train": "chat.jsonl"})
 made = resolve.resolve(recipe, hardware.find_hardware("h200"), model_facts.find_model(recipe.model), None)
-assert resolve.plan_json(made)["memory_gib"]["total"] > 0
+assert document.plan_json(made, fit.find_fit(made), speed.estimate_speed(made))["memory_gib"]["total"] > 0
 print(*sorted({"torch", "transformers", "datasets", "numpy", "huggingface_hub"} & set(sys.modules)))
 """
 

@@ -13,7 +13,7 @@ from sft_cli.plan.flops import flops_per_token
 from sft_cli.plan.hardware import Hardware
 from sft_cli.plan.model_facts import find_model
 from sft_cli.plan.plan import Plan
-from sft_cli.plan.resolve import plan_json, resolve, with_steps
+from sft_cli.plan.resolve import resolve, with_steps
 from sft_cli.plan.shapes import names
 from sft_cli.recipe.places import Place, Places
 from sft_cli.recipe.schema import Recipe
@@ -117,32 +117,6 @@ def test_whether_it_fits(make_plan: MakePlan) -> None:
     assert (one.world.ranks, one.fits, one.gpu_memory_gib) == (1, False, 140.4)
 
 
-def test_json_has_the_keys_of_the_interface(make_plan: MakePlan) -> None:
-    document = plan_json(make_plan())
-    assert set(document) == {
-        "choices",
-        "memory_gib",
-        "gpu_memory_gib",
-        "fits",
-        "steps",
-        "tokens_per_step",
-        "micro_batches_per_step",
-        "flops_per_token",
-    }
-    parts = {"parameters", "gradients", "optimizer", "activations", "logits", "buffers", "total"}
-    assert set(document["memory_gib"]) == parts
-    assert all(set(choice) == {"key", "value", "because"} for choice in document["choices"])
-    assert document["steps"] is None
-    assert document["choices"][-1] == {"key": "steps", "value": None, "because": "the data has not been read"}
-    assert document["gpu_memory_gib"] is document["fits"] is None
-
-
-def test_json_with_known_steps_needs_no_reason(make_plan: MakePlan) -> None:
-    document = plan_json(with_steps(make_plan(), 70))
-    assert document["steps"] == 70
-    assert "steps" not in [choice["key"] for choice in document["choices"]]
-
-
 @pytest.mark.parametrize(
     ("warmup", "steps", "expected"), [(0.03, 100, 3), (0.03, 10, 0), (0.25, 10, 2), (0.0, 10, 0), (5, 10, 5)]
 )
@@ -170,6 +144,17 @@ def test_flops_follow_the_rows_once_they_are_known(make_plan: MakePlan, shape_of
 def test_resharding_needs_even_groups(make_plan: MakePlan, groups: int, ranks: int) -> None:
     with pytest.raises(RecipeError, match=f"groups of {groups} are asked for, and there are {ranks} ranks"):
         make_plan(sharding={"reshard_after_forward": groups}, launch={"gpus": ranks})
+
+
+@pytest.mark.parametrize(("replicas", "groups"), [(4, 2), (2, 4), (2, 3)])
+def test_resharding_stays_inside_a_replica(make_plan: MakePlan, replicas: int, groups: int) -> None:
+    with pytest.raises(RecipeError, match=f"groups of {groups} are asked for, and there .* in each replica"):
+        make_plan(sharding={"reshard_after_forward": groups, "replicas": replicas}, launch={"gpus": 8})
+
+
+def test_ranks_that_replicas_do_not_divide(make_plan: MakePlan) -> None:
+    with pytest.raises(RecipeError, match="3 are asked for, and 4 ranks"):
+        make_plan(sharding={"replicas": 3, "reshard_after_forward": 2}, launch={"gpus": 4})
 
 
 @pytest.mark.parametrize("choice", [True, False, 2])

@@ -9,7 +9,7 @@ import pytest
 
 from sft_cli.errors import RecipeError, SftError
 from sft_cli.recipe.load import Loaded
-from sft_cli.recipe.rules import ranks_without_sharding
+from sft_cli.recipe.rules import ranks_without_sharding, uneven_replicas
 
 BASE = "model: {path: org/model}\ndata: {train: org/data}\n"
 
@@ -20,6 +20,9 @@ BASE = "model: {path: org/model}\ndata: {train: org/data}\n"
         ("batching: {order: length_grouped}", "batching.order", "goes with padding only"),
         ("batching: {balance: attention, mode: padding}", "batching.balance", "goes with packing only"),
         ("sharding: {backend: none}\nlaunch: {gpus: 2}", "sharding.backend", "for one process, and there are 2"),
+        ("sharding: {backend: none, replicas: 2}", "sharding.replicas", "`backend: none` makes none"),
+        ("sharding: {backend: none, cpu_offload: true}", "sharding.cpu_offload", "would change nothing"),
+        ("sharding: {backend: none, buffers: preallocated}", "sharding.buffers", "would change nothing"),
         ("optimizer: {in_backward: true}", "optimizer.in_backward", "clip"),
         ("schedule: {warmup: 1.5}", "schedule.warmup", "neither a whole number"),
         ("schedule: {warmup: 10}\ntrain: {max_steps: 10}", "schedule.warmup", "not fewer than the 10"),
@@ -141,3 +144,12 @@ def test_ranks_without_sharding() -> None:
     assert ranks_without_sharding("none", 2) is not None
     assert ranks_without_sharding("none", 1) is None
     assert ranks_without_sharding("fsdp2", 8) is None
+
+
+def test_replicas_are_of_equal_size() -> None:
+    assert uneven_replicas(1, 3) is None
+    assert uneven_replicas(4, 4) is None
+    problem = uneven_replicas(4, 6)
+    assert problem is not None
+    assert problem.what == "4 are asked for, and 6 ranks can't be spread over them evenly"
+    assert problem.fix == "Write 1 or 2 or 3 or 6."

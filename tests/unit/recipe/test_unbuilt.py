@@ -20,11 +20,6 @@ BASE = "model: {path: org/model}\ndata: {train: org/data}\n"
         ("kernels: {compile: true}", "kernels.compile"),
         ("kernels: {float8: rowwise}", "kernels.float8"),
         ("kernels: {hub: true}", "kernels.hub"),
-        ("sharding: {replicas: 2}", "sharding.replicas"),
-        ("sharding: {prefetch: 0}", "sharding.prefetch"),
-        ("sharding: {buffers: preallocated}", "sharding.buffers"),
-        ("sharding: {defer_reduce: true}", "sharding.defer_reduce"),
-        ("sharding: {cpu_offload: true}", "sharding.cpu_offload"),
         ("optimizer: {name: adamw_8bit}", "optimizer.name"),
         ("optimizer: {stochastic_rounding: true}", "optimizer.stochastic_rounding"),
         ("optimizer: {in_backward: true}\ntrain: {max_grad_norm: null}", "optimizer.in_backward"),
@@ -75,7 +70,7 @@ def test_what_is_built_passes(load: Callable[..., Loaded], text: str) -> None:
 
 
 def test_all_that_is_missing_is_told_at_once(refused: Callable[..., SftError]) -> None:
-    error = refused(BASE + "kernels: {compile: true}\nsharding: {prefetch: 2}\n")
+    error = refused(BASE + "kernels: {compile: true, hub: true}\n")
     assert "2 things to correct" in error.what
 
 

@@ -1,0 +1,193 @@
+"""What parameters, their gradients and the optimizer take on one GPU, sharded and gathered, in bytes.
+
+FSDP2's part follows torch 2.11 to 2.13, `torch/distributed/fsdp/_fully_shard`: gathered parameters are in the compute
+dtype, gradients are reduced in the reduce dtype out of a buffer that lives until the next group's gradients are
+complete (`FSDPParamGroup.post_backward`), and shards of gradients are in the masters' dtype (`foreach_reduce`).
+`A_log` and `dt_bias`, which every rank keeps whole in float32, are too few to count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from sft_cli.plan.architecture import Architecture
+from sft_cli.plan.parameters import Parameters, count_parameters
+from sft_cli.plan.steps import micro_batches_per_step
+from sft_cli.recipe.schema import Recipe
+
+BYTES = {"float32": 4, "bfloat16": 2}
+
+MOMENT_BYTES = {"adamw": 4.0, "adamw_8bit": 1 + 4 / 256}
+"""Of one of Adam's moments of one parameter, by optimizer: in 8 bits a code, and a float32 scale for 256 of them."""
+
+
+@dataclass(frozen=True)
+class ShardedBytes:
+    """Args:
+    recipe: resolved.
+    shape: the model.
+    ranks: processes over all nodes.
+    device: what each of them runs on.
+    """
+
+    recipe: Recipe
+    shape: Architecture
+    ranks: int
+    device: Literal["cpu", "cuda"]
+
+    @cached_property
+    def count(self) -> Parameters:
+        return count_parameters(self.shape)
+
+    @property
+    def is_fsdp(self) -> bool:
+        return self.recipe.sharding.backend == "fsdp2"
+
+    @property
+    def is_offloaded(self) -> bool:
+        """Whether shards are in host memory, and that is not the GPU's own."""
+        return self.is_fsdp and self.recipe.sharding.cpu_offload and self.device == "cuda"
+
+    @property
+    def shards(self) -> int:
+        return max(1, self.ranks // self.recipe.sharding.replicas) if self.is_fsdp else 1
+
+    @property
+    def compute(self) -> int:
+        return BYTES[self.recipe.model.dtype]
+
+    @property
+    def master(self) -> int:
+        return BYTES[self.recipe.model.master_dtype]
+
+    @property
+    def reduce(self) -> int:
+        return BYTES[self.recipe.sharding.reduce_dtype]
+
+    @cached_property
+    def blocks(self) -> list[int]:
+        """Parameters of each layer."""
+        return [layer.total for layer in self.count.layers]
+
+    @property
+    def head(self) -> int:
+        """Parameters of the group that projects to words; where they are tied, the embedding's."""
+        return self.count.head_matmul + self.count.final_norm
+
+    @property
+    def is_tied(self) -> bool:
+        return self.count.head == 0
+
+    @property
+    def parameters(self) -> float:
+        """Of this rank's masters, wherever they are."""
+        return self.count.total * self.master / self.shards
+
+    @property
+    def optimizer(self) -> float:
+        """Of Adam's two moments, wherever they are: float32 whatever the masters are, unless in 8 bits."""
+        return 2 * self.count.total * MOMENT_BYTES[self.recipe.optimizer.name] / self.shards
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether gradients of earlier micro-batches wait while one is computed."""
+        return self.recipe.batching.mode == "padding" or micro_batches_per_step(self.recipe, self.ranks) > self.ranks
+
+    def waiting_gradients(self, done: int) -> float:
+        """Of gradients on the GPU that wait for the update, when backward has finished `done` parameters.
+
+        Fused into backward none waits; with `cpu_offload` they wait in host memory. `defer_reduce` keeps those of
+        all micro-batches but the last whole, in the reduce dtype (`to_accumulated_grad_if_needed`).
+        """
+        sharding = self.recipe.sharding
+        if self.recipe.optimizer.in_backward:
+            return 0
+        reduced = 0 if self.is_offloaded else self.master / self.shards
+        if not self.accumulates:
+            return done * reduced
+        if self.is_fsdp and sharding.defer_reduce:
+            return (self.count.total - done) * self.reduce + done * reduced
+        return self.count.total * reduced
+
+    def made(self, parameters: int) -> float:
+        """Of gradients as backward makes them, of one group: whole, in the compute dtype. Without FSDP2 they become
+        the masters' one weight at a time, of which a layer has at least seven."""
+        return parameters * self.compute / (1 if self.is_fsdp else 7)
+
+    def reducing(self, parameters: int, *, is_layer: bool = True) -> float:
+        """Of one group's gradients at the worst moment of their reduction: made and copied into the input of the
+        reduce-scatter; or its input and its output, with another copy: that in the masters' dtype, or the one that
+        replicas sum."""
+        if not self.is_fsdp:
+            return self.made(parameters)
+        copies = [self.master if self.reduce != self.master else 0]
+        if self.recipe.sharding.replicas > 1:
+            copies.append(self.reduce)
+        outputs = (self.reduce + max(copies)) / self.shards
+        return self.reduce_input(parameters, is_layer=is_layer) + parameters * max(self.compute, outputs)
+
+    def reduce_input(self, parameters: int, *, is_layer: bool = True) -> float:
+        """Of the buffer that a group's reduction leaves until the next group's begins; preallocated ones are a layer's,
+        and count under `buffers`."""
+        if not self.is_fsdp or (is_layer and self._is_preallocated):
+            return 0
+        return parameters * self.reduce
+
+    @property
+    def buffers(self) -> float:
+        """That are there throughout (`parallel/buffers.py`): what layers are gathered through in turn, unless a rank is
+        alone, and two that they are reduced from."""
+        if not self._is_preallocated:
+            return 0
+        staging = (self.recipe.sharding.prefetch + 1) * self.compute if self.shards > 1 else 0
+        return max(self.blocks) * (staging + 2 * self.reduce)
+
+    @property
+    def _is_preallocated(self) -> bool:
+        return self.is_fsdp and self.recipe.sharding.buffers == "preallocated"
+
+    def gathered_for_loss(self, *, in_forward: bool) -> float:
+        """Of whole parameters in the compute dtype while the loss is computed, or at the start of its backward."""
+        if not self.is_fsdp:
+            return self._autocast_copies(self.count.total)
+        whole = self._gathered(self.head, len(self.blocks))
+        if in_forward and self.shards > 1:
+            # The buffer that the head was gathered through goes when forward ends.
+            whole = max(whole, self._gathered(2 * self.head, 0))
+        return whole * self.compute + self._uploaded(self.head)
+
+    def gathered_after_loss(self) -> float:
+        """The same while the head's gradient is reduced: the head is freed, the last layers are on their way."""
+        if not self.is_fsdp:
+            return self._autocast_copies(self.count.total)
+        return self._gathered(0, len(self.blocks)) * self.compute
+
+    def gathered_for_layer(self, layer: int, *, is_done: bool = False) -> float:
+        """The same while backward is at a layer, or has freed it; a tied weight stays to the end of backward."""
+        if not self.is_fsdp:
+            return self._autocast_copies(sum(self.blocks[: layer + 1]))
+        block = self.blocks[layer]
+        at_work = (0 if is_done else block) + (self.head if self.is_tied else 0)
+        return self._gathered(at_work, layer) * self.compute + self._uploaded(block)
+
+    def _gathered(self, at_work: float, layers: int) -> float:
+        """Parameters at work, of those of the first `layers` that are gathered ahead, and what stays of them and of the
+        embedding after forward. One rank alone gathers nothing ahead."""
+        sharding = self.recipe.sharding
+        held = sum(self.blocks[:layers]) + (0 if self.is_tied else self.count.embedding)
+        if sharding.reshard_after_forward is False:
+            return at_work + held
+        # What is gathered ahead is still in a buffer of its own; preallocated ones are there anyhow.
+        is_free = self.shards == 1 or self._is_preallocated
+        ahead = 0 if is_free else min(sharding.prefetch, layers) * max(self.blocks)
+        groups = sharding.reshard_after_forward
+        return at_work + ahead + (0 if groups is True else held / min(groups, self.shards))
+
+    def _uploaded(self, parameters: int) -> float:
+        """Bytes of a group's shard on its way from host memory."""
+        return parameters * self.master / self.shards if self.is_offloaded else 0
+
+    def _autocast_copies(self, parameters: int) -> float:
+        return parameters * self.compute if self.compute != self.master else 0
