@@ -12,10 +12,16 @@ from sft_cli.plan.kernels import choose_kernels
 from sft_cli.plan.memory import find_peak, fits
 from sft_cli.plan.plan import Choice, ModelFacts, Plan
 from sft_cli.plan.processes import choose_world
+from sft_cli.plan.rounding import rounding_choices
 from sft_cli.plan.steps import micro_batches_per_step
 from sft_cli.recipe.places import Places
 from sft_cli.recipe.problems import raise_for
-from sft_cli.recipe.rules import ranks_without_sharding, uneven_replicas, uneven_resharding
+from sft_cli.recipe.rules import (
+    accumulation_in_backward,
+    ranks_without_sharding,
+    uneven_replicas,
+    uneven_resharding,
+)
 from sft_cli.recipe.schema import Recipe
 
 
@@ -47,15 +53,16 @@ def resolve(
     places = places or Places("the recipe", {})
     shape = model.architecture()
     world, world_choices = choose_world(recipe.launch, hardware, ranks, places)
+    micro_batches = micro_batches_per_step(recipe, world.ranks)
     contradictions = [
         ranks_without_sharding(recipe.sharding.backend, world.ranks),
         # Of two that follow from each other only the first is told.
         uneven_replicas(recipe.sharding.replicas, world.ranks) or uneven_resharding(recipe.sharding, world.ranks),
+        accumulation_in_backward(recipe.optimizer.in_backward, micro_batches, world.ranks, recipe.batching.tokens),
     ]
     raise_for([problem for problem in contradictions if problem is not None], places, RecipeError)
     kernels, kernel_choices = choose_kernels(recipe, model, hardware, places)
     max_length = recipe.data.max_length or recipe.batching.tokens
-    micro_batches = micro_batches_per_step(recipe, world.ranks)
     resolved = recipe.model_copy(
         update={
             "model": recipe.model.model_copy(
@@ -65,6 +72,7 @@ def resolve(
                 }
             ),
             "data": recipe.data.model_copy(update={"max_length": max_length}),
+            "train": recipe.train.model_copy(update={"tokens_per_step": _slots_that_end_a_step(recipe)}),
             "launch": recipe.launch.model_copy(update={"gpus": world.ranks_per_node}),
             "kernels": kernels,
         }
@@ -83,6 +91,7 @@ def resolve(
             *checkpointing_choices,
             *_order_choices(recipe),
             *_step_choices(recipe, micro_batches, world.ranks),
+            *rounding_choices(recipe, model.config),
             _flops_choice(flops, f"rows of data.max_length, {max_length:,} tokens: an upper bound until data is read"),
         ),
         world=world,
@@ -126,6 +135,12 @@ def with_steps(plan: Plan, steps: int, row_tokens: float | None = None) -> Plan:
         choices.append(_flops_choice(flops, f"rows of {row_tokens:,.0f} tokens, the data's mean over tokens"))
         update["flops_per_token"] = flops
     return plan.model_copy(update={**update, "choices": tuple(choices)})
+
+
+def _slots_that_end_a_step(recipe: Recipe) -> int:
+    """`train.tokens_per_step`; but where backward updates one round is a step, however few slots padding left it."""
+    is_one_round = recipe.optimizer.in_backward and recipe.batching.mode == "padding"
+    return 1 if is_one_round else recipe.train.tokens_per_step
 
 
 def _model_choices(recipe: Recipe, model: ModelFacts) -> list[Choice]:

@@ -126,7 +126,7 @@ class ShardingSection(Section):
 
 
 class OptimizerSection(Section):
-    name: Literal["adamw", "adamw_8bit"] = _option("adamw", "The optimizer")
+    name: Literal["adamw", "adamw_8bit"] = _option("adamw", "`adamw_8bit` keeps its moments in 8 bits")
     learning_rate: float = _option(1e-5, "The peak of the schedule", gt=0, allow_inf_nan=False)
     betas: Annotated[
         tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]],
@@ -136,9 +136,11 @@ class OptimizerSection(Section):
     weight_decay: float = _option(
         0.0, "Decoupled decay; never on norms, biases, A_log, dt_bias", ge=0, allow_inf_nan=False
     )
-    stochastic_rounding: bool = _option(False, "For bfloat16 masters")
+    stochastic_rounding: bool = _option(
+        False, "bfloat16 masters are rounded by chance, so that small updates move them in the mean"
+    )
     in_backward: bool = _option(
-        False, "Update while gradients appear; needs max_grad_norm null, one micro-batch a step"
+        False, "Update while gradients appear; needs `train.max_grad_norm: null` and one micro-batch a step and rank"
     )
 
 

@@ -28,6 +28,8 @@ class Run:
     evaluate_every_steps: int | None
     save_every_steps: int
     log_every_steps: int
+    updates_in_backward: bool = False
+    """Whether a step has changed weights before it is known to be finite."""
 
 
 def fit(run: Run) -> int:
@@ -50,7 +52,7 @@ def fit(run: Run) -> int:
         is_saved = run.save is not None and (is_last or batches.step % run.save_every_steps == 0)
         if is_saved or is_last or batches.step % run.log_every_steps == 0:
             numbers = result.read()
-            _require_finite(numbers)
+            _require_finite(numbers, run.updates_in_backward)
             report.log(batches, numbers)
         if run.evaluate and not is_stopped and (is_last or _is_due(batches.step, run.evaluate_every_steps)):
             with report.pause():
@@ -68,11 +70,16 @@ def _is_due(step: int, every_steps: int | None) -> bool:
     return every_steps is not None and step % every_steps == 0
 
 
-def _require_finite(numbers: Numbers) -> None:
+def _require_finite(numbers: Numbers, updates_in_backward: bool) -> None:
     if numbers.first_bad_step:
+        changed = (
+            "That step had updated part of the weights before it was noticed (optimizer.in_backward)"
+            if updates_in_backward
+            else "That step updated nothing"
+        )
         raise NonFiniteError(
             f"the loss or the gradient was not a finite number at step {numbers.first_bad_step} "
             f"(now: loss {numbers.loss:g}, gradient norm {numbers.grad_norm:g})",
-            fix="Lower optimizer.learning_rate or lengthen schedule.warmup. That step updated nothing, and nothing was "
-            "saved after it; earlier checkpoints are whole.",
+            fix=f"Lower optimizer.learning_rate or lengthen schedule.warmup. {changed}, and nothing was saved after "
+            "it; earlier checkpoints are whole.",
         )

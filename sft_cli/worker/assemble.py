@@ -137,6 +137,7 @@ def assemble_run(
         evaluate_every_steps=recipe.evaluate.every_steps,
         save_every_steps=recipe.checkpoint.every_steps,
         log_every_steps=recipe.telemetry.log_every_steps,
+        updates_in_backward=recipe.optimizer.in_backward,
     )
 
 

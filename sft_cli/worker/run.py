@@ -16,6 +16,7 @@ from sft_cli.launch.run_folder import RunFolder
 from sft_cli.model.export import export
 from sft_cli.model.safetensors_folder import SafetensorsFolder
 from sft_cli.optim.adamw import build_adamw
+from sft_cli.optim.in_backward import InBackward
 from sft_cli.optim.schedule import learning_rate_ratio
 from sft_cli.parallel.device import device_uuid, local_device
 from sft_cli.parallel.mesh import process_group
@@ -73,13 +74,14 @@ def _train(plan: Plan, session: RankSession, mesh: DeviceMesh, device: torch.dev
         inner = InnerBackends.listening()
         prewarm_kernels(plan, device, view.say, lambda: bool(session.stop.requested))
         model, reduction = assemble_model(plan, mesh, device, source)
-        optimizer = build_adamw(model.parameters(), recipe.optimizer)
-        train_step = TrainStep(model, optimizer, learning_rate, recipe.train.max_grad_norm, device, reduction)
+        optimizer = build_adamw(model.parameters(), recipe.optimizer, seed=recipe.train.seed)
+        in_backward = InBackward(optimizer, reduction.whole()) if recipe.optimizer.in_backward else None
+        train_step = TrainStep(
+            model, optimizer, learning_rate, recipe.train.max_grad_norm, device, reduction, in_backward
+        )
         meter = assemble_meter(plan, device)
         if device.type == "cuda":
-            view.say(
-                "warming up: the largest micro-batch, forward and backward; tunes kernels that are new to this machine"
-            )
+            view.say("warming up: a step that changes nothing, of the largest micro-batch; tunes kernels new to it")
             view.say(f"warmed up in {warm_up(loader.heaviest_micro_batch(), train_step):.0f} s")
         kernels, warning = pass_kernels_check(plan, model, inner.taken)
         if warning is not None:

@@ -156,6 +156,7 @@ def make_model(
     offload: bool = False,
     seed: int = 0,
     compute_dtype: torch.dtype = torch.float32,
+    master_dtype: torch.dtype = torch.float32,
     kernels: KernelsSection = REFERENCES,
     **sharding: Any,
 ) -> LanguageModel:
@@ -163,7 +164,7 @@ def make_model(
     return make_sharded_model(
         family, config=config, mesh=mesh, sharded=sharded, checkpointing=checkpointing,
         checkpointed_layers=checkpointed_layers, offload=offload, seed=seed, compute_dtype=compute_dtype,
-        kernels=kernels, **sharding,
+        master_dtype=master_dtype, kernels=kernels, **sharding,
     )[0]  # fmt: skip
 
 
@@ -178,17 +179,18 @@ def make_sharded_model(
     offload: bool = False,
     seed: int = 0,
     compute_dtype: torch.dtype = torch.float32,
+    master_dtype: torch.dtype = torch.float32,
     kernels: KernelsSection = REFERENCES,
     **sharding: Any,
 ) -> tuple[LanguageModel, GradientReduction]:
-    """A model with random float32 weights on the mesh's device; sharded with FSDP2 where there is a mesh.
+    """A model with random weights on the mesh's device; sharded with FSDP2 where there is a mesh.
 
     Args:
         config: default: the family's of `CONFIGS`.
         sharding: keys of the recipe's section.
     """
     config = CONFIGS[family] if config is None else config
-    model = build(config, family=family, dtype=torch.float32, loss=LOSS[kernels.loss]())
+    model = build(config, family=family, dtype=master_dtype, loss=LOSS[kernels.loss]())
     install(kernel_layers(model), kernels, expensive=kept)
     options = {
         "backend": "none" if mesh is None or not sharded else "fsdp2",

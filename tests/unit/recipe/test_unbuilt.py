@@ -20,9 +20,6 @@ BASE = "model: {path: org/model}\ndata: {train: org/data}\n"
         ("kernels: {compile: true}", "kernels.compile"),
         ("kernels: {float8: rowwise}", "kernels.float8"),
         ("kernels: {hub: true}", "kernels.hub"),
-        ("optimizer: {name: adamw_8bit}", "optimizer.name"),
-        ("optimizer: {stochastic_rounding: true}", "optimizer.stochastic_rounding"),
-        ("optimizer: {in_backward: true}\ntrain: {max_grad_norm: null}", "optimizer.in_backward"),
         ("telemetry: {trackers: [wandb, mlflow]}", "telemetry.trackers"),
         ("launch: {nodes: 2, rendezvous: 'a:1'}", "launch.nodes"),
         ("launch: {rendezvous: 'a:1'}", "launch.rendezvous"),
@@ -39,7 +36,6 @@ def test_keys_end_with_2(refused: Callable[..., SftError], text: str, key: str) 
 @pytest.mark.parametrize(
     ("text", "key"),
     [
-        ("model: {path: org/m, master_dtype: bfloat16}\ndata: {train: org/a}", "model.master_dtype"),
         ("model: {path: org/m}\ndata: {train: org/a, streaming: true}", "data.streaming"),
         ("model: {path: org/m}\ndata: {train: org/a, eval: org/b}\nevaluate: {keep_best: true}", "evaluate.keep_best"),
         ("model: {path: org/m}\ndata: {train: org/a, eval: org/b}\nevaluate: {patience: 1}", "evaluate.patience"),

@@ -102,6 +102,17 @@ def test_nothing_is_saved_after_a_step_that_was_not_finite() -> None:
         return StepResult(Totals(1, 1, 1, 0), torch.tensor(1.0), torch.tensor(1.0), torch.tensor(2 if step > 1 else 0))
 
     run, diary = make_run(train_step=broken, log_every_steps=3, save_every_steps=3)
-    with pytest.raises(NonFiniteError, match="at step 2"):
+    with pytest.raises(NonFiniteError, match="at step 2") as ended:
         fit(run)
+    assert "That step updated nothing" in (ended.value.fix or "")
     assert diary.events == ["step", "step", "step"]
+
+
+def test_an_update_in_backward_is_not_said_to_have_changed_nothing() -> None:
+    def broken(step: int, micro_batches: Any, stop_signal: int) -> StepResult:
+        return StepResult(Totals(1, 1, 1, 0), torch.tensor(1.0), torch.tensor(1.0), torch.tensor(1))
+
+    run, _ = make_run(train_step=broken, updates_in_backward=True)
+    with pytest.raises(NonFiniteError) as ended:
+        fit(run)
+    assert "updated part of the weights before it was noticed" in (ended.value.fix or "")
