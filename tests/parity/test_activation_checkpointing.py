@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 import torch
 from parity.test_ranks import packs, share, whole
-from support.models import make_model
+from support.models import make_sharded_model
 from support.ranks import on_ranks
 from torch.distributed.device_mesh import DeviceMesh
 
 from sft_cli.data.batch import Batch
 from sft_cli.model.language_model import LanguageModel
 from sft_cli.parallel import activation_offload
+from sft_cli.parallel.reduction import GradientReduction
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "none": {},
@@ -31,7 +32,7 @@ FAMILIES = ["qwen3_5", "llama", "gemma3", "qwen3_next"]
 
 @pytest.fixture(scope="module")
 def unsharded() -> dict[str, Any]:
-    return {family: gradients(make_model(family), packs()) for family in FAMILIES}
+    return {family: gradients(*make_sharded_model(family), packs()) for family in FAMILIES}
 
 
 @pytest.fixture(scope="module", params=[1, 2])
@@ -42,16 +43,19 @@ def sharded(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
 def experiments(mesh: DeviceMesh) -> dict[str, Any]:
     activation_offload.SMALLEST_BYTES = 1  # in a process of its own
     return {
-        f"{family}: {name}": gradients(make_model(family, mesh=mesh, **setting), share(packs(), mesh))
+        f"{family}: {name}": gradients(*make_sharded_model(family, mesh=mesh, **setting), share(packs(), mesh))
         for family in FAMILIES
         for name, setting in SETTINGS.items()
     }
 
 
-def gradients(model: LanguageModel, micro_batches: list[Batch]) -> dict[str, torch.Tensor]:
+def gradients(
+    model: LanguageModel, reduction: GradientReduction, micro_batches: list[Batch]
+) -> dict[str, torch.Tensor]:
     """Whole, summed over micro-batches and ranks."""
     for batch in micro_batches:
         model(batch.model_inputs(), batch.supervised_positions, batch.supervised_targets).backward()
+    reduction.finish()
     return {name: whole(p.grad) for name, p in model.named_parameters() if p.grad is not None}
 
 
