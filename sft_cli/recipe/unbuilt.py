@@ -36,11 +36,6 @@ KEYS: tuple[Unbuilt, ...] = (
     Unbuilt("kernels.compile", _only(False), "Write `false`."),
     Unbuilt("kernels.float8", _only("none"), "Write `none`."),
     Unbuilt("kernels.hub", _only(False), "Write `false`."),
-    Unbuilt("sharding.activation_checkpointing.mode", _only("none", "full"), "Write `full` or `none`."),
-    Unbuilt(
-        "sharding.activation_checkpointing.layers", lambda layers: layers != "auto", "Write `all`, or how many layers."
-    ),
-    Unbuilt("sharding.activation_checkpointing.offload", _only(False), "Write `false`."),
     Unbuilt("evaluate.keep_best", _only(False), "Write `false`; `checkpoint.keep` keeps the newest."),
     Unbuilt("evaluate.patience", _only(None), "Write `null`, and `train.max_steps` to stop early."),
     Unbuilt("telemetry.trackers", _only(()), "Write `[]`; every number is in metrics.jsonl."),
