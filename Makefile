@@ -27,7 +27,7 @@ demo: $(VENV)/.installed  ## installs, trains the tiny model on the built-in cha
 test: $(VENV)/.installed  ## unit, parity and smoke tests
 	$(BIN)/pytest -n auto --dist loadfile
 
-faults: $(VENV)/.installed  ## kills a run thirty times around its saves and resumes it; a quarter of an hour
+faults: $(VENV)/.installed  ## kills a run thirty times around its saves and resumes it; a quarter to half an hour
 	$(BIN)/pytest -s tests/faults
 
 lint: $(VENV)/.installed  ## style, import contracts, types

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sft_cli.errors import RecipeError
+from sft_cli.plan.checkpointing import choose_checkpointing
 from sft_cli.plan.flops import flops_per_token
 from sft_cli.plan.hardware import Hardware
 from sft_cli.plan.kernels import choose_kernels
@@ -76,6 +77,7 @@ def resolve(
             "kernels": kernels,
         }
     )
+    resolved, checkpointing_choices = choose_checkpointing(resolved, shape, world)
     peak = find_peak(resolved, shape, ranks=world.ranks, device=world.device)
     flops = flops_per_token(shape, max_length)
     return Plan(
@@ -86,6 +88,7 @@ def resolve(
             *world_choices,
             *_data_choices(recipe, max_length),
             *kernel_choices,
+            *checkpointing_choices,
             *_order_choices(recipe),
             *_step_choices(recipe, micro_batches, world.ranks),
             *rounding_choices(recipe, model.config),

@@ -106,7 +106,7 @@ class KernelsSection(Section):
 class ActivationCheckpointingSection(Section):
     mode: Literal["none", "full", "selective"] = _option("full", "What backward recomputes")
     layers: Literal["all", "auto"] | Annotated[int, Field(ge=0)] = _option(
-        "all", "How many layers are checkpointed; the rest keep their activations; `auto`: the fewest that fit"
+        "all", "How many layers, from the first on, are checkpointed; the rest keep all; `auto`: the fewest that fit"
     )
     offload: bool = _option(False, "Kept activations wait in host memory")
 

@@ -36,11 +36,6 @@ KEYS: tuple[Unbuilt, ...] = (
     Unbuilt("kernels.compile", _only(False), "Write `false`."),
     Unbuilt("kernels.float8", _only("none"), "Write `none`."),
     Unbuilt("kernels.hub", _only(False), "Write `false`."),
-    Unbuilt("sharding.activation_checkpointing.mode", _only("none", "full"), "Write `full` or `none`."),
-    Unbuilt(
-        "sharding.activation_checkpointing.layers", lambda layers: layers != "auto", "Write `all`, or how many layers."
-    ),
-    Unbuilt("sharding.activation_checkpointing.offload", _only(False), "Write `false`."),
     Unbuilt("telemetry.trackers", _only(()), "Write `[]`; every number is in metrics.jsonl."),
     Unbuilt("launch.nodes", _only(1), "Write `1`."),
     Unbuilt("launch.node_rank", _only(None), "Write `null`."),

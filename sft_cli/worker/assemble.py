@@ -29,6 +29,7 @@ from sft_cli.model.safetensors_folder import SafetensorsFolder
 from sft_cli.model.weights import materialise
 from sft_cli.parallel.apply import parallelise
 from sft_cli.parallel.device import peak_memory_reader
+from sft_cli.parallel.kept_calls import kept
 from sft_cli.parallel.patience import impatient
 from sft_cli.parallel.reduction import GradientReduction
 from sft_cli.plan.gpus import peak_bf16_tflops
@@ -70,7 +71,7 @@ def assemble_model(
         loss=LOSS[kernels.loss](),
         code_folder=code_folder,
     )
-    install(kernel_layers(model), kernels)
+    install(kernel_layers(model), kernels, expensive=kept)
     reduction = parallelise(
         model,
         recipe.sharding,

@@ -14,6 +14,7 @@ from sft_cli.model.build import build
 from sft_cli.model.language_model import LanguageModel
 from sft_cli.model.weights import draw_weights, materialise
 from sft_cli.parallel.apply import parallelise
+from sft_cli.parallel.kept_calls import kept
 from sft_cli.parallel.reduction import GradientReduction
 from sft_cli.recipe.schema import KernelsSection, ShardingSection
 from sft_cli.worker.assemble import kernel_layers
@@ -151,6 +152,8 @@ def make_model(
     mesh: DeviceMesh | None = None,
     sharded: bool = True,
     checkpointing: str = "none",
+    checkpointed_layers: str | int = "all",
+    offload: bool = False,
     seed: int = 0,
     compute_dtype: torch.dtype = torch.float32,
     master_dtype: torch.dtype = torch.float32,
@@ -159,8 +162,9 @@ def make_model(
 ) -> LanguageModel:
     """See `make_sharded_model`, without the reduction."""
     return make_sharded_model(
-        family, config=config, mesh=mesh, sharded=sharded, checkpointing=checkpointing, seed=seed,
-        compute_dtype=compute_dtype, master_dtype=master_dtype, kernels=kernels, **sharding,
+        family, config=config, mesh=mesh, sharded=sharded, checkpointing=checkpointing,
+        checkpointed_layers=checkpointed_layers, offload=offload, seed=seed, compute_dtype=compute_dtype,
+        master_dtype=master_dtype, kernels=kernels, **sharding,
     )[0]  # fmt: skip
 
 
@@ -171,6 +175,8 @@ def make_sharded_model(
     mesh: DeviceMesh | None = None,
     sharded: bool = True,
     checkpointing: str = "none",
+    checkpointed_layers: str | int = "all",
+    offload: bool = False,
     seed: int = 0,
     compute_dtype: torch.dtype = torch.float32,
     master_dtype: torch.dtype = torch.float32,
@@ -185,10 +191,10 @@ def make_sharded_model(
     """
     config = CONFIGS[family] if config is None else config
     model = build(config, family=family, dtype=master_dtype, loss=LOSS[kernels.loss]())
-    install(kernel_layers(model), kernels)
+    install(kernel_layers(model), kernels, expensive=kept)
     options = {
         "backend": "none" if mesh is None or not sharded else "fsdp2",
-        "activation_checkpointing": {"mode": checkpointing},
+        "activation_checkpointing": {"mode": checkpointing, "layers": checkpointed_layers, "offload": offload},
         **sharding,
     }
     reduction = parallelise(

@@ -177,7 +177,7 @@ def drawn_and_loaded(mesh: DeviceMesh, folder: str) -> dict[str, tuple[Tensors, 
 
 def gathered(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {
-        name: p.full_tensor().detach() if isinstance(p, DTensor) else p.detach()
+        name: (p.full_tensor() if isinstance(p, DTensor) else p).detach().clone()
         for name, p in model.transformers_named_parameters()
     }
 
