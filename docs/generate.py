@@ -1,4 +1,4 @@
-"""Writes the pages that follow from the code: recipe.md, cli.md, errors.md and backends.md.
+"""Writes the pages that follow from the code: recipe.md, cli.md, errors.md, backends.md and resume.md.
 
 `python docs/generate.py` writes them, `--check` fails where one is out of date.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -15,10 +16,12 @@ from typer.models import ArgumentInfo, OptionInfo
 from sft_cli.cli.app import app
 from sft_cli.errors import BY_EXIT_CODE
 from sft_cli.plan.backends import BACKENDS, Backend
+from sft_cli.plan.resumption import RULES, MayChange
 from sft_cli.recipe.keys import Key, keys, sections
 from sft_cli.recipe.unbuilt import KEYS
 from sft_cli.recipe.validate import shown_default
 
+EMPTY = Parameter.empty
 DOCS = Path(__file__).parent
 NOTE = "<!-- Written by docs/generate.py (`make docs`); change the code instead. -->"
 
@@ -46,6 +49,15 @@ An error you can cause is one short block on stderr: what is wrong, where, and w
 traceback. A worker's failure is the command's failure: the first failing rank's error, once, with its rank.
 """
 
+RESUME_HEAD = """# What may change when a run is resumed
+
+`--resume` and `--resume-from` compare the plan with that in the checkpoint, every `auto` resolved. A key that may not
+have changed ends the command with 2, with its old and its new value; one that is told is named, and the run goes on.
+A section's rule is that of all its keys that have none of their own. [checkpoints.md](checkpoints.md) has the rest.
+
+| key | may change | because |
+|---|---|---|"""
+
 CLI_HEAD = """# The command line
 
 `sftune COMMAND [RECIPE] [--set section.key=value]...`, or `python -m sft_cli`. Without RECIPE: `sftune.yaml` in the
@@ -60,6 +72,7 @@ def pages() -> dict[str, str]:
         "cli.md": cli_page(),
         "errors.md": errors_page(),
         "backends.md": backends_page(),
+        "resume.md": resume_page(),
     }
 
 
@@ -111,17 +124,18 @@ def cli_page() -> str:
         function = command.callback
         assert function is not None
         hints = get_type_hints(function, include_extras=True)
-        rows = "\n".join(_parameter_row(hint) for name, hint in hints.items() if name != "return")
+        required = {name for name, parameter in signature(function).parameters.items() if parameter.default is EMPTY}
+        rows = "\n".join(_parameter_row(hint, name in required) for name, hint in hints.items() if name != "return")
         name = command.name or function.__name__.replace("_", "-")
         parts.append(f"## sftune {name}\n\n{function.__doc__}\n\n| | |\n|---|---|\n{rows}\n")
     return "\n".join(parts)
 
 
-def _parameter_row(hint: Any) -> str:
+def _parameter_row(hint: Any, is_required: bool) -> str:
     """Annotated[type, typer.Option("--json", help=...)] as a row of the table."""
     info = next(item for item in hint.__metadata__ if isinstance(item, ArgumentInfo | OptionInfo))
     if isinstance(info, ArgumentInfo):
-        return f"| `[{info.metavar}]` | {info.help} |"
+        return f"| `{info.metavar if is_required else f'[{info.metavar}]'}` | {info.help} |"
     metavar = f" {info.metavar}" if info.metavar else ""
     # Inside Annotated, Typer keeps the first name where a default would stand.
     name = next(name for name in (info.default, *(info.param_decls or ())) if isinstance(name, str))
@@ -144,6 +158,13 @@ def _backend_row(slot: str, backend: Backend) -> str:
     return f"| {slot} | `{backend.name}` | {backend.because} | {backend.made_for} | {install} | {automatic} |"
 
 
+def resume_page() -> str:
+    """Every key that has a rule of its own for resuming."""
+    words = {MayChange.FREELY: "freely", MayChange.TOLD: "yes, and it is told", MayChange.NEVER: "no"}
+    rows = [f"| `{rule.key}` | {words[rule.may_change]} | {rule.because} |" for rule in RULES]
+    return "\n".join([NOTE, RESUME_HEAD, *rows, ""])
+
+
 def errors_page() -> str:
     """Every exit code with its meaning."""
     rows = ["| code | meaning |", "|---|---|", *(f"| {code} | {meaning} |" for code, meaning in _exit_codes())]
@@ -158,7 +179,7 @@ def _exit_codes() -> Iterator[tuple[int, str]]:
             kinds = [error, *error.__subclasses__()]
             yield code, " ".join((kind.__doc__ or "").strip() for kind in kinds)
     yield 130, "Stopped by SIGINT (Ctrl-C), after a checkpoint was written."
-    yield 143, "Stopped by SIGTERM, after a checkpoint was written."
+    yield 143, "Stopped by SIGTERM or SIGUSR1, after a checkpoint was written."
 
 
 def main() -> None:

@@ -59,6 +59,8 @@ class DataView:
     samples: tuple[Sample, ...]
     row: Sample | None
     """The one that was asked for."""
+    is_whole: bool
+    """False where `rows` are the first of a stream, of which no more was looked at."""
     labels: dict[str, str]
     """By path of a source the name to show."""
     token_names: dict[int, str]
@@ -100,6 +102,7 @@ def make_view(
         batching=compare_batching(train, plan),
         samples=tuple(_samples(train, prepared.report.train, labels, decoder, rows_each)),
         row=row,
+        is_whole=prepared.is_whole,
         labels=labels,
         token_names={
             token: decoder.token(token)
@@ -123,6 +126,7 @@ def to_json(view: DataView) -> dict[str, Any]:
         "sources": [_source_json(source, view) for source in view.sources if source.part == "train"],
         "eval": [_source_json(source, view) for source in view.sources if source.part == "eval"],
         "rows": view.rows,
+        "is_whole": view.is_whole,
         "tokens": asdict(view.lengths),
         "supervised_tokens": view.supervised_tokens,
         "histogram": [asdict(of_lengths) for of_lengths in view.bins],

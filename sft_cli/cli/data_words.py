@@ -44,7 +44,8 @@ def overview(view: DataView) -> str:
     """One line."""
     share = percent(view.supervised_tokens / view.lengths.total)
     data = view.plan.recipe.data
-    return f"{view.origin}: {view.rows:,} rows, {view.lengths.total:,} tokens, {share} supervised ({data.supervise})"
+    rows = f"{view.rows:,} rows" if view.is_whole else f"the first {view.rows:,} rows of a stream, the rest not read"
+    return f"{view.origin}: {rows}, {view.lengths.total:,} tokens, {share} supervised ({data.supervise})"
 
 
 def source_cells(view: DataView) -> list[tuple[str, ...]]:
@@ -75,7 +76,7 @@ def batching_title(view: DataView) -> str:
     """What the table of `batching_cells` holds for."""
     recipe, ranks = view.plan.recipe, view.plan.world.ranks
     return (
-        f"one epoch, micro-batches of up to {recipe.batching.tokens:,} slots, "
+        f"{'one epoch' if view.is_whole else 'these rows'}, micro-batches of up to {recipe.batching.tokens:,} slots, "
         f"steps of {recipe.train.tokens_per_step:,}, {ranks} rank{'s' if ranks > 1 else ''}"
     )
 

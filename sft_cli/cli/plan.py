@@ -65,10 +65,16 @@ def _resolve(loaded: Loaded, gpu: str | None) -> Plan:
 
 
 def _with_steps_if_at_hand(plan: Plan, loaded: Loaded) -> Plan:
-    """Reads the data where that needs no network; a plan needs none, so what is missing is its reason for no steps."""
-    from sft_cli.cli.planning import with_data
+    """Reads the data where that needs no network; a plan needs none, so what is missing is its reason for no steps.
+
+    A stream is not read.
+    """
+    from sft_cli.cli.planning import stream_steps, with_data
+    from sft_cli.plan.resolve import with_steps
     from sft_cli.recipe.inputs import check_data
 
+    if plan.recipe.data.streaming:
+        return with_steps(plan, stream_steps(plan))
     if plan.tokenizer_folder is None:
         return plan.model_copy(update={"steps_because": "the tokenizer is not on this machine"})
     try:

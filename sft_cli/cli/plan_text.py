@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 _BILLION = 1e9
 
+_SAID_BY_TRAIN = ("batching.order", "model.master_dtype")
+"""Choices of the user's own whose cost no number of the run would show."""
+
 
 def plan_text(plan: Plan, origin: str, fit: Fit, speed: Speed) -> str:
     """Everything `sftune plan` shows.
@@ -43,11 +46,14 @@ def run_text(plan: Plan, prepared: PreparedData, origin: str) -> str:
     what the chat template makes of it."""
     rows = prepared.train
     model = f"{plan.recipe.model.path}, {parameters_text(plan.model.parameters)} parameters"
+    found = f"{len(rows):,} rows, {rows.offsets[-1]:,} tokens"
+    if plan.recipe.data.streaming:
+        found = f"a stream, looked at {'all' if prepared.is_whole else 'the first'} {found}"
     lines = [
         f"{origin}: {model}, {world_text(plan)}",
-        f"{len(rows):,} rows, {rows.offsets[-1]:,} tokens: {plan.steps:,} steps of {plan.tokens_per_step:,} slots",
+        f"{found}: {plan.steps:,} steps of {plan.tokens_per_step:,} slots",
     ]
-    lines += [f"{at.key} {at.value}: {at.because}" for at in plan.choices if at.key == "batching.order"]
+    lines += [f"{at.key} {at.value}: {at.because}" for at in plan.choices if at.key in _SAID_BY_TRAIN]
     for source in (*prepared.report.train, *prepared.report.eval):
         reasons = ", ".join(f"{one_line(reason)}: {count:,}" for reason, count in source.dropped.items())
         if reasons:

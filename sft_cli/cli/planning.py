@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def with_data(
     plan: Plan, places: Places | None = None, *, progress: bool, ask_hub: bool = True
 ) -> tuple[Plan, PreparedData]:
-    """The plan once the data is read, which tokenises it where the cache lacks it.
+    """The plan once the data is read, which tokenises it where the cache lacks it; of a stream its beginning.
 
     Args:
         plan: with a tokenizer folder.
@@ -36,4 +36,12 @@ def with_data(
     note_pins(given, plan)
     lengths = prepared.train.lengths.astype("float64")
     row_tokens = float((lengths**2).sum() / lengths.sum())
-    return with_steps(plan, count_steps(prepared.train, plan), row_tokens), prepared
+    steps = stream_steps(plan) if plan.recipe.data.streaming else count_steps(prepared.train, plan)
+    return with_steps(plan, steps, row_tokens), prepared
+
+
+def stream_steps(plan: Plan) -> int:
+    """Optimizer steps of a run on a stream, which ends earlier where the stream does."""
+    steps = plan.recipe.train.max_steps
+    assert steps is not None, "a rule of recipes with data.streaming"
+    return steps

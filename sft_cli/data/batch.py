@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
+import xxhash
 from numpy.typing import NDArray
 
 from sft_cli.data.rows import TokenizedRows
@@ -15,6 +17,8 @@ from sft_cli.plan.flops import DELTA_RULE_CHUNK_TOKENS
 
 IGNORED = -100
 """The target of a slot that the loss does not count."""
+DIGEST_BITS = 48
+"""Digests of 2**15 micro-batches add up without leaving an int64."""
 PAD_ID = 0
 """Fills empty slots. Any id of the vocabulary would do: such a slot has no target, and no real token sees it."""
 
@@ -48,6 +52,19 @@ class Batch:
     over them, and would compute them from `cu_seq_lens` by reading that back from the device. None: padding."""
     tokens: int
     """Real tokens, padding excluded."""
+    row_ids: tuple[int, ...] = ()
+    """Which of the tokenised rows are in it."""
+
+    @cached_property
+    def digest(self) -> int:
+        """Stands for what is learned from it, tokens and targets: below 2**48, and 0 of a filler. On the host only."""
+        if not self.tokens:
+            return 0
+        parts = (self.input_ids, self.position_ids, self.supervised_positions, self.supervised_targets)
+        hashed = xxhash.xxh3_64()
+        for tensor in parts:
+            hashed.update(tensor.contiguous().numpy().data)
+        return hashed.intdigest() >> (64 - DIGEST_BITS)
 
     @property
     def slots(self) -> int:
@@ -92,7 +109,7 @@ class Batch:
     def emptied(self) -> Batch:
         """A filler of zero weight: the same shapes and slots, no target, no real token."""
         nothing = self.supervised_positions[:0]
-        return replace(self, supervised_positions=nothing, supervised_targets=nothing, tokens=0)
+        return replace(self, supervised_positions=nothing, supervised_targets=nothing, tokens=0, row_ids=())
 
     def _each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
         changed: dict[str, Any] = {
@@ -129,6 +146,7 @@ def pack_rows(rows: TokenizedRows, row_ids: Sequence[int], slots: int) -> Batch:
         seq_idx=torch.from_numpy(np.repeat(np.arange(len(segments), dtype=np.int32), segments))[None],
         chunk_indices=_chunk_indices(segments),
         tokens=used,
+        row_ids=tuple(row_ids),
     )
 
 
@@ -159,6 +177,7 @@ def pad_rows(rows: TokenizedRows, row_ids: Sequence[int], length: int | None = N
         seq_idx=None,
         chunk_indices=None,
         tokens=int(lengths.sum()),
+        row_ids=tuple(row_ids),
     )
 
 

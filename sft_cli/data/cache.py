@@ -20,7 +20,7 @@ from sft_cli.data.report import SourceReport
 from sft_cli.data.rows import TokenizedRows
 from sft_cli.errors import CheckpointError
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """Changes when the files of an entry, or what tokenisation makes of a row, change."""
 
 _ARRAYS = {"token_ids": np.uint32, "supervised": np.uint8, "lengths": np.int64, "source_of_row": np.int32}

@@ -6,10 +6,12 @@ import os
 import re
 import sys
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sft_cli.data.files import without_nulls
 from sft_cli.data.hub_copies import DEFAULT_SUBSET, Copy, cache_folder, copies
+from sft_cli.data.hub_stream import stream_hub
 from sft_cli.data.raw import RawRow
 from sft_cli.errors import DataError
 from sft_cli.plan import hub
@@ -24,11 +26,12 @@ _SPLIT_NAMES = re.compile(r"(?:^|\+)\s*(\w+(?:\.\w+)*)")
 """`train` in `train[:10%]`, `train` and `test` in `train+test`."""
 
 
-def open_hub(source: SourceSection) -> Callable[[], Generator[RawRow]]:
+def open_hub(source: SourceSection, *, streaming: bool = False) -> Callable[[], Generator[RawRow]]:
     """Find a hub data set and check what is asked of it; the rows are downloaded (once) when they are read.
 
     Args:
         source: its revision is a commit where `pin_sources` has been called; None is the main branch.
+        streaming: where no copy is here, read rows from the hub as they come and make none.
 
     Returns:
         What reads the rows. It raises a DataError where they can't be fetched, and OSError on a full disk.
@@ -52,6 +55,9 @@ def open_hub(source: SourceSection) -> Callable[[], Generator[RawRow]]:
         assert commit is not None, "what has no copy was looked up"
         builder = _builder(source, repo, commit)
     _require_split(builder, source, split)
+
+    if streaming and copy is None:
+        return partial(stream_hub, builder, repo, split)
 
     def rows() -> Generator[RawRow]:
         if copy is None:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from sft_cli.data.batch import Batch, pack_rows, pad_rows
-from sft_cli.data.order import MicroBatches, StepRounds, count_steps, epoch_steps, evaluation_micro_batches
+from sft_cli.data.order import (
+    BEGINNING,
+    DataPosition,
+    MicroBatches,
+    StepRounds,
+    count_steps,
+    epoch_steps,
+    evaluation_micro_batches,
+)
 from sft_cli.data.rows import TokenizedRows
 from sft_cli.plan.plan import Plan
 
@@ -21,6 +30,21 @@ class StepBatches:
     """Passes over the data at the end of this step."""
     micro_batches: tuple[Batch, ...]
     """As many as on every other rank; fillers included."""
+    is_last: bool = False
+    """Whether the run ends with this step."""
+    position: DataPosition | None = None
+    """What has been taken at the end of this step; None where the step's number alone says it."""
+
+
+class Steps(Protocol):
+    """What a run takes its steps from: `Loader`, or of a stream `StreamLoader`."""
+
+    total_steps: int
+
+    def steps(self, start_step: int = 0) -> Iterator[StepBatches]: ...
+    def heaviest_micro_batch(self) -> Batch: ...
+    def heaviest_step(self) -> StepBatches: ...
+    def remarks(self, *, is_over: bool) -> Iterable[str]: ...
 
 
 class Loader:
@@ -30,28 +54,34 @@ class Loader:
         rows: all training rows; each rank reads its own share of them.
         plan: batching, epochs, seed, number of ranks.
         rank: of this process, over all nodes.
+        start: what a resumed run has taken, on whatever number of ranks.
 
     Raises:
         DataError: there are fewer packs (micro-batches) than ranks.
     """
 
-    def __init__(self, rows: TokenizedRows, plan: Plan, rank: int) -> None:
+    def __init__(self, rows: TokenizedRows, plan: Plan, rank: int, start: DataPosition = BEGINNING) -> None:
         self._rows = rows
         self._plan = plan
         self._rank = rank
-        self.total_steps = count_steps(rows, plan)
+        self._start = start
+        self.total_steps = count_steps(rows, plan, start)
 
     def steps(self, start_step: int = 0) -> Iterator[StepBatches]:
         """Yield the steps after `start_step` (0: from the beginning), exactly those an unbroken run would take."""
-        step = 0
-        for epoch in range(self._plan.recipe.train.epochs):
+        step, ranks = self._start.step, self._plan.world.ranks
+        for epoch in range(self._start.epoch, self._plan.recipe.train.epochs):
             if step >= self.total_steps:
                 return
-            batches, steps = epoch_steps(self._rows, self._plan, epoch)
+            taken = self._start.micro_batches if epoch == self._start.epoch else 0
+            batches, steps = epoch_steps(self._rows, self._plan, epoch, taken)
             for rounds in steps[: self.total_steps - step]:
                 step += 1
                 if step > start_step:
-                    yield StepBatches(step, epoch + rounds.end / steps[-1].end, self._share(batches, rounds))
+                    done, whole = taken + rounds.end * ranks, taken + steps[-1].end * ranks
+                    position = DataPosition(step, epoch, min(done, taken + len(batches)))
+                    micro_batches = self._share(batches, rounds)
+                    yield StepBatches(step, epoch + done / whole, micro_batches, step == self.total_steps, position)
 
     def heaviest_micro_batch(self) -> Batch:
         """This rank's micro-batch of the round with the most slots: what a warm-up tries."""
@@ -63,6 +93,10 @@ class Loader:
         ranks = self._plan.world.ranks
         heaviest = max(steps, key=lambda rounds: int(batches.slots[rounds.first * ranks : rounds.end * ranks].max()))
         return StepBatches(1, 0.0, self._share(batches, heaviest))
+
+    def remarks(self, *, is_over: bool) -> Iterable[str]:
+        """What is to be said at the end of a run: nothing that the launcher has not said."""
+        return ()
 
     def _share(self, batches: MicroBatches, rounds: StepRounds) -> tuple[Batch, ...]:
         return tuple(
@@ -84,11 +118,12 @@ def _rank_batch(rows: TokenizedRows, batches: MicroBatches, round_index: int, pl
     index = first + rank
     is_filler = index >= len(batches)
     source = first if is_filler else index
-    batch = _collate(rows, batches.groups[source], int(batches.slots[source]), plan)
+    batch = collate(rows, batches.groups[source], int(batches.slots[source]), plan)
     return batch.emptied() if is_filler else batch
 
 
-def _collate(rows: TokenizedRows, row_ids: list[int], slots: int, plan: Plan) -> Batch:
+def collate(rows: TokenizedRows, row_ids: list[int], slots: int, plan: Plan) -> Batch:
+    """Rows as the plan's mode has them, in so many slots; where a GPU fetches them, in memory it reads directly."""
     is_packing = plan.recipe.batching.mode == "packing"
     batch = pack_rows(rows, row_ids, slots) if is_packing else pad_rows(rows, row_ids, slots // len(row_ids))
     return batch.pinned() if plan.world.device == "cuda" else batch

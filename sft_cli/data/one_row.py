@@ -34,9 +34,10 @@ def find_row(plan: Plan, number: int) -> FoundRow:
         DataError: the row is bad or left out, or the data can't be read.
         ModelError: the tokenizer or the chat template can't be used.
     """
-    rows, cache_dir = 0, Path(plan.recipe.data.cache_dir).expanduser()
-    for source in plan.recipe.data.train:
-        with closing(open_source(source, cache_dir)()) as found:
+    data = plan.recipe.data
+    rows, cache_dir = 0, Path(data.cache_dir).expanduser()
+    for source in data.train:
+        with closing(open_source(source, cache_dir, streaming=data.streaming)()) as found:
             for row in found:
                 if rows == number:
                     return FoundRow(row.place, prepare_row(plan, source, row))

@@ -46,6 +46,21 @@ class StepRounds:
     end: int
 
 
+@dataclass(frozen=True)
+class DataPosition:
+    """How much of the data has been taken: what a resumed run goes on from, on whatever number of ranks."""
+
+    step: int = 0
+    """Optimizer steps so far."""
+    epoch: int = 0
+    """The pass (from 0) that the last of them belongs to."""
+    micro_batches: int = 0
+    """Of that pass, over all ranks."""
+
+
+BEGINNING = DataPosition()
+
+
 def train_micro_batches(rows: TokenizedRows, plan: Plan, epoch: int) -> MicroBatches:
     """The micro-batches of one training epoch.
 
@@ -61,15 +76,32 @@ def train_micro_batches(rows: TokenizedRows, plan: Plan, epoch: int) -> MicroBat
         epoch: from 0.
     """
     recipe = plan.recipe
-    batching = recipe.batching
-    seed = recipe.train.seed
-    row_ids = _weighted_rows(rows.source_of_row, recipe.data.train, seed, epoch)
+    row_ids = _weighted_rows(rows.source_of_row, recipe.data.train, recipe.train.seed, epoch)
+    return ordered(rows.lengths, row_ids, recipe.batching, recipe.train.seed, epoch)
+
+
+def ordered(
+    lengths: NDArray[np.int64],
+    row_ids: NDArray[np.int64],
+    batching: BatchingSection,
+    seed: int,
+    epoch: int,
+    window: int = 0,
+) -> MicroBatches:
+    """Rows in micro-batches, in the order of training.
+
+    Args:
+        lengths: (rows,) int64 tokens.
+        row_ids: those to take, source after source.
+        window: of the epoch, where it comes in windows; the first is ordered as if it were all of it.
+    """
+    part = (window,) if window else ()
     if batching.order != "sequential":
-        row_ids = row_ids[_generator(seed, epoch, _ROWS).permutation(len(row_ids))]
-    batches = _group(rows.lengths, row_ids, batching)
+        row_ids = row_ids[_generator(seed, epoch, _ROWS, *part).permutation(len(row_ids))]
+    batches = _group(lengths, row_ids, batching)
     if batching.order == "sequential" or (batching.order == "shuffled" and batching.mode == "padding"):
         return batches
-    shuffled = _generator(seed, epoch, _BATCHES).permutation(len(batches))
+    shuffled = _generator(seed, epoch, _BATCHES, *part).permutation(len(batches))
     return MicroBatches([batches.groups[index] for index in shuffled.tolist()], batches.slots[shuffled])
 
 
@@ -100,8 +132,12 @@ def steps_of_epoch(batches: MicroBatches, ranks: int, tokens_per_step: int) -> l
     return steps
 
 
-def epoch_steps(rows: TokenizedRows, plan: Plan, epoch: int) -> tuple[MicroBatches, list[StepRounds]]:
+def epoch_steps(rows: TokenizedRows, plan: Plan, epoch: int, taken: int = 0) -> tuple[MicroBatches, list[StepRounds]]:
     """The micro-batches of an epoch and the steps they make.
+
+    Args:
+        taken: micro-batches of the epoch that the steps before have had; those returned begin after them. Where they
+            end at a step, the steps are the rest of an unbroken epoch's.
 
     Raises:
         DataError: there are fewer micro-batches than ranks.
@@ -109,17 +145,24 @@ def epoch_steps(rows: TokenizedRows, plan: Plan, epoch: int) -> tuple[MicroBatch
     batches = train_micro_batches(rows, plan, epoch)
     ranks, batching = plan.world.ranks, plan.recipe.batching
     if len(batches) < ranks:
-        unit = "packs" if batching.mode == "packing" else "micro-batches"
-        raise DataError(
-            f"fewer {unit} than ranks: {len(rows):,} rows make {len(batches)} {unit} of "
-            f"{batching.tokens:,} token slots, for {ranks} ranks",
-            where=", ".join(source.path for source in plan.recipe.data.train),
-            fix="Lower batching.tokens, use more data, or fewer processes (launch.gpus).",
-        )
-    steps = steps_of_epoch(batches, ranks, plan.recipe.train.tokens_per_step)
+        raise fewer_than_ranks(plan, len(rows), len(batches))
+    batches = MicroBatches(batches.groups[taken:], batches.slots[taken:])
+    steps = steps_of_epoch(batches, ranks, plan.recipe.train.tokens_per_step) if len(batches) else []
     if batching.balance == "attention":
         batches = _balanced(batches, steps, ranks, rows.lengths)
     return batches, steps
+
+
+def fewer_than_ranks(plan: Plan, rows: int, batches: int) -> DataError:
+    """Of an epoch in which some rank would have nothing to do."""
+    batching, ranks = plan.recipe.batching, plan.world.ranks
+    unit = "packs" if batching.mode == "packing" else "micro-batches"
+    return DataError(
+        f"fewer {unit} than ranks: {rows:,} rows make {batches} {unit} of {batching.tokens:,} token slots, "
+        f"for {ranks} ranks",
+        where=", ".join(source.path for source in plan.recipe.data.train),
+        fix="Lower batching.tokens, use more data, or fewer processes (launch.gpus).",
+    )
 
 
 def _balanced(batches: MicroBatches, steps: list[StepRounds], ranks: int, lengths: NDArray[np.int64]) -> MicroBatches:
@@ -132,19 +175,37 @@ def _balanced(batches: MicroBatches, steps: list[StepRounds], ranks: int, length
     return MicroBatches([batches.groups[index] for index in order], batches.slots)
 
 
-def count_steps(rows: TokenizedRows, plan: Plan) -> int:
+def count_steps(rows: TokenizedRows, plan: Plan, start: DataPosition = BEGINNING) -> int:
     """Optimizer steps of the whole run: all epochs, cut at `train.max_steps`.
+
+    Args:
+        start: where a resumed run goes on; steps before it count as they were taken, on whatever number of ranks.
 
     Raises:
         DataError: there are fewer micro-batches than ranks.
     """
     limit = plan.recipe.train.max_steps
-    steps = 0
-    for epoch in range(plan.recipe.train.epochs):
-        steps += len(epoch_steps(rows, plan, epoch)[1])
+    steps = start.step
+    for epoch in range(start.epoch, plan.recipe.train.epochs):
+        taken = start.micro_batches if epoch == start.epoch else 0
+        steps += len(epoch_steps(rows, plan, epoch, taken)[1])
         if limit is not None and steps >= limit:
-            return limit
+            return max(limit, start.step)
     return steps
+
+
+def weight_generator(seed: int, epoch: int, source: int) -> np.random.Generator:
+    """What chooses an epoch's rows of a source whose weight has a fraction."""
+    return _generator(seed, epoch, _WEIGHTS, source)
+
+
+def weighs_nothing(source: SourceSection, rows: int) -> DataError:
+    """Of a source with so small a weight that none of its rows would be seen."""
+    return DataError(
+        f"weight {source.weight:g} of {rows:,} rows is not one row an epoch",
+        where=source.path,
+        fix=f"Give it a weight from {1 / rows:.2g} on, or leave the source out.",
+    )
 
 
 def _generator(*key: int) -> np.random.Generator:
@@ -166,14 +227,10 @@ def _weighted_rows(
         parts += [members] * copies
         extra = int((source.weight - copies) * len(members) + 0.5)
         if extra:
-            chosen = _generator(seed, epoch, _WEIGHTS, index).permutation(len(members))[:extra]
+            chosen = weight_generator(seed, epoch, index).permutation(len(members))[:extra]
             parts.append(members[np.sort(chosen)])
         elif not copies and len(members):
-            raise DataError(
-                f"weight {source.weight:g} of {len(members):,} rows is not one row an epoch",
-                where=source.path,
-                fix=f"Give it a weight from {1 / len(members):.2g} on, or leave the source out.",
-            )
+            raise weighs_nothing(source, len(members))
     return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
 

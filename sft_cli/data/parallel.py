@@ -9,6 +9,7 @@ import signal
 import traceback
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from typing import Generic, TypeVar
 
 from sft_cli.errors import SftError
@@ -40,7 +41,7 @@ def ordered_map(function: Callable[[Item], Result], items: Iterator[Item], proce
             note in place of one that can't be pickled.
     """
     forks: list[_Fork[Item, Result]] = []
-    outcomes: dict[int, Result | _Failure] = {}
+    outcomes: dict[int, Result | Failure] = {}
     sent = due = 0
     end: int | None = None
     """The number of the first item that does not exist."""
@@ -56,7 +57,7 @@ def ordered_map(function: Callable[[Item], Result], items: Iterator[Item], proce
                     end = sent
                     break
                 except Exception as error:  # raised below, after the results of the items before it
-                    outcomes[sent], end = _Failure(error), sent + 1
+                    outcomes[sent], end = Failure(error), sent + 1
                     break
                 if fork is None:
                     fork = _Fork(function, forks)
@@ -65,7 +66,7 @@ def ordered_map(function: Callable[[Item], Result], items: Iterator[Item], proce
                 sent += 1
             while due in outcomes:
                 outcome = outcomes.pop(due)
-                if isinstance(outcome, _Failure):
+                if isinstance(outcome, Failure):
                     raise outcome.error
                 due += 1
                 yield outcome
@@ -77,7 +78,7 @@ def ordered_map(function: Callable[[Item], Result], items: Iterator[Item], proce
             fork.kill()
 
 
-class _Failure:
+class Failure:
     """An exception on its way to whoever waits for the result."""
 
     def __init__(self, error: Exception) -> None:
@@ -104,7 +105,7 @@ class _Fork(Generic[Item, Result]):
             raise self._ended() from error
         self.number = number
 
-    def receive(self) -> tuple[int, Result | _Failure]:
+    def receive(self) -> tuple[int, Result | Failure]:
         assert self.number is not None, "an item is under way"
         number, self.number = self.number, None
         try:
@@ -113,11 +114,7 @@ class _Fork(Generic[Item, Result]):
             raise self._ended() from error
 
     def _ended(self) -> SftError:
-        self._process.join()
-        return SftError(
-            f"a process that read data was ended from outside (exit code {self._process.exitcode})",
-            fix="-9 mostly means that the machine ran out of memory.",
-        )
+        return ended_from_outside(self._process)
 
     def kill(self) -> None:
         self.connection.close()
@@ -138,14 +135,28 @@ def _serve(function: Callable[[Item], Result], connection: Connection, inherited
         return  # the parent is gone
 
 
-def _outcome(function: Callable[[Item], Result], item: Item) -> Result | _Failure:
+def _outcome(function: Callable[[Item], Result], item: Item) -> Result | Failure:
     try:
         return function(item)
     except Exception as error:  # carried over to the parent, which raises it
-        told = traceback.format_exc()
-        try:
-            pickle.loads(pickle.dumps(error))
-        except Exception:  # some packages' errors can't be carried over; what they say can
-            error = RuntimeError(str(error) or type(error).__name__)
-        error.add_note(f"In a forked process:\n{told}")
-        return _Failure(error)
+        return failure_of(error)
+
+
+def failure_of(error: Exception) -> Failure:
+    """What a fork sends in place of a result, from inside `except`; its error can be pickled."""
+    told = traceback.format_exc()
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # some packages' errors can't be carried over; what they say can
+        error = RuntimeError(str(error) or type(error).__name__)
+    error.add_note(f"In a forked process:\n{told}")
+    return Failure(error)
+
+
+def ended_from_outside(process: BaseProcess) -> SftError:
+    """Of a fork whose pipe has closed though it had more to send."""
+    process.join()
+    return SftError(
+        f"a process that read data was ended from outside (exit code {process.exitcode})",
+        fix="-9 mostly means that the machine ran out of memory.",
+    )

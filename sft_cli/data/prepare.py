@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sft_cli.data.blocks import Block, tokenised
 from sft_cli.data.cache import RowWriter, cache_key, is_built, load_or_build
-from sft_cli.data.chat import EncodedChat, check_chat, check_text, encode
+from sft_cli.data.chat import EncodedChat
 from sft_cli.data.fingerprint import data_facts
-from sft_cli.data.formats import to_chat
-from sft_cli.data.progress import show_progress
-from sft_cli.data.raw import BadRow, RawRow
-from sft_cli.data.render_limits import bounded_memory
+from sft_cli.data.progress import short_name, show_progress
+from sft_cli.data.raw import RawRow
 from sft_cli.data.report import DataReport, SourceReport
 from sft_cli.data.rows import TokenizedRows
 from sft_cli.data.sources import OpenedSource, evaluation_source, open_source
+from sft_cli.data.stream.look import look
+from sft_cli.data.tokenisation import (
+    NOTHING_SUPERVISED,
+    TOO_LONG,
+    Tokenisation,
+    load_model_side,
+    longest_row,
+    no_row,
+    refuse_empty,
+)
 from sft_cli.errors import DataError
 from sft_cli.plan.plan import Plan
-from sft_cli.recipe.schema import DataSection, SourceSection
+from sft_cli.recipe.schema import SourceSection
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
-
-    from sft_cli.data.rendering import Rendering
-    from sft_cli.data.template import ChatRenderer
-
-TOO_LONG = "longer than max_length"
-NOTHING_SUPERVISED = "no supervised token"
 _WHY_LEFT_OUT = {
     TOO_LONG: "data.overlong: drop asks for that; truncate keeps the beginning of such rows.",
     NOTHING_SUPERVISED: "A row needs an assistant's turn, and part of it before data.max_length tokens.",
@@ -39,16 +37,18 @@ _WHY_LEFT_OUT = {
 
 @dataclass(frozen=True, eq=False)
 class PreparedData:
-    """All rows of a run, memory-mapped."""
+    """All rows of a run, memory-mapped; of a stream its first ones, in memory."""
 
     train: TokenizedRows
     eval: TokenizedRows | None
     """None where the recipe has no `data.eval`."""
     report: DataReport
+    is_whole: bool = True
+    """False where the training rows are the beginning of a stream."""
 
 
 def prepare(plan: Plan, *, progress: bool) -> PreparedData:
-    """Tokenise the recipe's training and evaluation data, or find it in the cache.
+    """Tokenise the recipe's training and evaluation data, or find it in the cache; look at the beginning of a stream.
 
     Any number of processes may call this at the same time: one tokenises, the others wait and map its files.
     torch is not imported; transformers only where tokens are not in the cache.
@@ -64,14 +64,27 @@ def prepare(plan: Plan, *, progress: bool) -> PreparedData:
         CheckpointError: the cache can't be written.
     """
     data = plan.recipe.data
-    parts = [_Part(plan, data.train), _Part(plan, tuple(map(evaluation_source, data.eval)))]
-    for part in parts:
-        part.open()  # all, before the first is tokenised: a wrong split under `eval` costs seconds too
-    train, train_reports = parts[0].prepare(progress=progress)
+    training = None if data.streaming else _Part(plan, data.train)
+    evaluation = _Part(plan, tuple(map(evaluation_source, data.eval)))
+    # All, before the first row is tokenised: a wrong split under `eval` costs seconds too.
+    if training is not None:
+        training.open()
+    evaluation.open()
+    if training is None:
+        first = look(plan, progress=progress)
+        train, reports, is_whole = first.rows, first.reports, first.is_whole
+    else:
+        (train, reports), is_whole = training.prepare(progress=progress), True
     if not data.eval:
-        return PreparedData(train, None, DataReport(train_reports, ()))
-    evaluation, eval_reports = parts[1].prepare(progress=progress)
-    return PreparedData(train, evaluation, DataReport(train_reports, eval_reports))
+        return PreparedData(train, None, DataReport(reports, ()), is_whole)
+    eval_rows, eval_reports = evaluation.prepare(progress=progress)
+    return PreparedData(train, eval_rows, DataReport(reports, eval_reports), is_whole)
+
+
+def prepare_evaluation(plan: Plan) -> TokenizedRows | None:
+    """The rows of `data.eval` alone, as `prepare`; None where there are none."""
+    data = plan.recipe.data
+    return _Part(plan, tuple(map(evaluation_source, data.eval))).prepare(progress=False)[0] if data.eval else None
 
 
 def prepare_row(plan: Plan, source: SourceSection, row: RawRow) -> EncodedChat:
@@ -88,8 +101,7 @@ def prepare_row(plan: Plan, source: SourceSection, row: RawRow) -> EncodedChat:
     """
     data = plan.recipe.data
     strict = data.model_copy(update={"bad_rows": "error"})
-    max_length = data.max_length if data.max_length is not None else plan.recipe.batching.tokens
-    tokenisation = _Tokenisation(source, strict, max_length, *_load_model_side(plan))
+    tokenisation = Tokenisation(source, strict, longest_row(plan), *load_model_side(plan))
     for chat in tokenisation.chats([row]):
         return chat
     (reason,) = tokenisation.report().dropped
@@ -103,7 +115,7 @@ class _Part:
         data = plan.recipe.data
         self._plan = plan
         self._sources = sources
-        self._max_length = data.max_length if data.max_length is not None else plan.recipe.batching.tokens
+        self._max_length = longest_row(plan)
         self._cache_dir = Path(data.cache_dir).expanduser()
         self._key = cache_key(data_facts(plan, sources, self._max_length))
         self._opened: list[OpenedSource] = []
@@ -116,19 +128,19 @@ class _Part:
     def prepare(self, *, progress: bool) -> tuple[TokenizedRows, tuple[SourceReport, ...]]:
         def build(writer: RowWriter) -> tuple[SourceReport, ...]:
             opened = self._opened or [open_source(source, self._cache_dir) for source in self._sources]
-            tokenizer, renderer = _load_model_side(self._plan)
+            tokenizer, renderer = load_model_side(self._plan)
             reports = []
             for index, (source, read) in enumerate(zip(self._sources, opened, strict=True)):
 
                 def tokenise(rows: list[RawRow], source: SourceSection = source) -> Block:
                     data = self._plan.recipe.data
-                    tokenisation = _Tokenisation(source, data, self._max_length, tokenizer, renderer)
+                    tokenisation = Tokenisation(source, data, self._max_length, tokenizer, renderer)
                     chats = tokenisation.chats(rows)
                     return Block(chats, tokenisation.report(), rows[-1].share_read)
 
                 report = None
                 with (
-                    show_progress(_short_name(source.path), shown=progress) as advance,
+                    show_progress(short_name(source.path), shown=progress) as advance,
                     closing(read()) as rows,
                     closing(tokenised(rows, tokenise)) as blocks,
                 ):
@@ -137,127 +149,9 @@ class _Part:
                         report = block.report if report is None else report.plus(block.report)
                         advance(report.rows_in, block.share_read)
                 if report is None:
-                    raise DataError(
-                        "holds no row", where=source.path, fix="An empty source is a mistake: fill it or remove it."
-                    )
+                    raise no_row(source)
                 reports.append(report)
-            _refuse_empty(reports)
+            refuse_empty(reports)
             return tuple(reports)
 
         return load_or_build(self._cache_dir, self._key, build)
-
-
-def _load_model_side(plan: Plan) -> tuple[PreTrainedTokenizerFast, ChatRenderer]:
-    # Imported here: transformers takes seconds, which a run whose tokens are cached does not spend.
-    from sft_cli.data.template import ChatRenderer, read_template
-    from sft_cli.data.tokenizer import load_tokenizer
-
-    model = plan.recipe.model
-    tokenizer = load_tokenizer(plan.tokenizer_folder, trust_remote_code=model.trust_remote_code)
-    origin = model.chat_template or str(plan.tokenizer_folder)
-    return tokenizer, ChatRenderer(tokenizer, read_template(model.chat_template), origin)
-
-
-class _Tokenisation:
-    """One source on its way to tokens, counting what becomes of its rows."""
-
-    def __init__(
-        self,
-        source: SourceSection,
-        data: DataSection,
-        max_length: int,
-        tokenizer: PreTrainedTokenizerFast,
-        renderer: ChatRenderer,
-    ) -> None:
-        self._source = source
-        self._data = data
-        self._max_length = max_length
-        self._tokenizer = tokenizer
-        self._renderer = renderer
-        self._formats: set[str] = set()
-        self._dropped: Counter[str] = Counter()
-        self._changed: Counter[str] = Counter()
-        self._rows_in = self._rows_out = self._tokens = self._supervised = 0
-
-    def chats(self, rows: list[RawRow]) -> list[EncodedChat]:
-        """Those of the rows that remain, in file order."""
-        with bounded_memory():
-            rendered = [(row.place, rendering) for row in rows if (rendering := self._render(row)) is not None]
-        texts = [rendering for _, rendering in rendered]
-        encoded = encode(self._tokenizer, texts, self._data.supervise, self._renderer.turn_tokens)
-        fitted = [self._fit(place, chat) for (place, _), chat in zip(rendered, encoded, strict=True)]
-        remaining = [chat for chat in fitted if chat is not None]
-        self._rows_in += len(rows)
-        self._rows_out += len(remaining)
-        self._tokens += sum(len(chat.token_ids) for chat in remaining)
-        self._supervised += sum(chat.targets for chat in remaining)
-        return remaining
-
-    def report(self) -> SourceReport:
-        return SourceReport(
-            path=self._source.path,
-            format="+".join(sorted(self._formats)),
-            rows_in=self._rows_in,
-            rows_out=self._rows_out,
-            dropped=dict(self._dropped.most_common()),
-            tokens=self._tokens,
-            supervised_tokens=self._supervised,
-            changed=dict(self._changed.most_common()),
-        )
-
-    def _render(self, row: RawRow) -> Rendering | None:
-        """The row as text; None where it is bad and `bad_rows` is `skip`."""
-        try:
-            if row.problem is not None:
-                raise row.problem
-            chat = to_chat(row.value, self._source.format)
-            check_chat(chat, self._data.supervise)
-            self._formats.add(chat.format)
-            rendering = self._renderer.render(chat)
-            check_text(rendering)
-        except BadRow as problem:
-            if self._data.bad_rows == "error":
-                fix = " ".join(filter(None, [problem.fix, "data.bad_rows: skip leaves such rows out and counts them."]))
-                raise DataError(str(problem), where=row.place, fix=fix) from problem
-            self._dropped[problem.reason] += 1
-            return None
-        self._changed.update(rendering.changed)
-        return rendering
-
-    def _fit(self, place: str, chat: EncodedChat) -> EncodedChat | None:
-        """Apply `overlong`; None where nothing remains to learn from."""
-        if len(chat.token_ids) > self._max_length:
-            if self._data.overlong == "error":
-                raise DataError(
-                    f"the row has {len(chat.token_ids):,} tokens, more than max_length {self._max_length:,}",
-                    where=place,
-                    fix="Set data.overlong to truncate or drop, or raise data.max_length.",
-                )
-            if self._data.overlong == "drop":
-                self._dropped[TOO_LONG] += 1
-                return None
-            chat = chat.cut(self._max_length)
-        if chat.targets == 0:
-            self._dropped[NOTHING_SUPERVISED] += 1
-            return None
-        return chat
-
-
-def _short_name(path: str) -> str:
-    """A local path without its folders, so that a bar has room on the line."""
-    return Path(path).name if Path(path).is_absolute() else path
-
-
-def _refuse_empty(reports: list[SourceReport]) -> None:
-    if any(report.rows_out for report in reports):
-        return
-    dropped: Counter[str] = Counter()
-    for report in reports:
-        dropped.update(report.dropped)
-    reasons = ", ".join(f"{reason}: {rows:,}" for reason, rows in dropped.most_common())
-    rows_in = sum(report.rows_in for report in reports)
-    raise DataError(
-        f"no supervised token anywhere: all {rows_in:,} rows were left out ({reasons})",
-        where=", ".join(report.path for report in reports),
-        fix="Check that rows have assistant messages, data.supervise, data.max_length, and the chat template.",
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Protocol
 
 from rich.console import Console
@@ -51,3 +52,8 @@ def show_progress(name: str, *, shown: bool) -> Iterator[Advance]:
     yield count
     if shown:
         print(f"tokenising {name} {total:,} rows", file=sys.stderr, flush=True)
+
+
+def short_name(path: str) -> str:
+    """A local path without its folders, so that a bar has room on the line."""
+    return Path(path).name if Path(path).is_absolute() else path

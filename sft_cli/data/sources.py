@@ -13,6 +13,7 @@ from sft_cli.data.hub import open_hub
 from sft_cli.data.raw import RawRow
 from sft_cli.data.remote.copies import read_copies
 from sft_cli.data.remote.listing import pinned_listing
+from sft_cli.data.remote.through import read_through
 from sft_cli.errors import DataError
 from sft_cli.plan.hub import is_hub_id
 from sft_cli.recipe.paths import is_address
@@ -23,12 +24,13 @@ OpenedSource = Callable[[], Generator[RawRow]]
 """Reads all rows of a source, in file order; closing it ends what it has begun to fetch."""
 
 
-def open_source(source: SourceSection, cache_dir: Path) -> OpenedSource:
+def open_source(source: SourceSection, cache_dir: Path, *, streaming: bool = False) -> OpenedSource:
     """Find a source; of a hub data set also whether it has what is asked of it, before any row is downloaded.
 
     Args:
         source: as the plan has it.
         cache_dir: where copies of files behind an address are kept.
+        streaming: read what is not on this machine as it comes, without a copy.
 
     Returns:
         What reads all rows, in file order; it raises a DataError where they can't be read.
@@ -37,13 +39,14 @@ def open_source(source: SourceSection, cache_dir: Path) -> OpenedSource:
         DataError: there is nothing to read.
     """
     if is_address(source.path):
-        return partial(read_copies, pinned_listing(cache_dir, source.path, source.revision), cache_dir)
+        listing = pinned_listing(cache_dir, source.path, source.revision)
+        return partial(read_through, listing) if streaming else partial(read_copies, listing, cache_dir)
     files = local_files(source)
     if files is not None:
         return partial(_read_files, files)
     if source.path.startswith(BUILTIN):
         return partial(_read_builtin, source)
-    return open_hub(source)
+    return open_hub(source, streaming=streaming)
 
 
 def _read_files(files: list[Path]) -> Generator[RawRow]:

@@ -8,7 +8,8 @@ own.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -76,11 +77,16 @@ ATTENTION = {
 """Backend to what loads it."""
 
 
-def install(config: PreTrainedConfig, *, attention: str) -> None:
-    """Points every attention layer of a model with this config to the chosen function."""
+def install(
+    config: PreTrainedConfig,
+    *,
+    attention: str,
+    expensive: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda function: function,
+) -> None:
+    """Points every attention layer of a model with this config to what `expensive` makes of the chosen function."""
     # Here and not above: a check of kernels needs no transformers, and waits for no import of it.
     from transformers import AttentionInterface
 
     name = f"sftune_{attention}"
-    AttentionInterface.register(name, ATTENTION[attention]())
+    AttentionInterface.register(name, expensive(ATTENTION[attention]()))
     config._attn_implementation = name

@@ -15,6 +15,9 @@ OWN = "torch"
 """The word of `norm`, `gated_norm` and `mlp` that leaves the model's own modules alone."""
 
 
+Function = Callable[..., Any]
+
+
 @dataclass(frozen=True)
 class Layers:
     """The modules of a model that kernels are put on."""
@@ -54,19 +57,25 @@ def layers_of(
     )
 
 
-def install(layers: Layers, kernels: KernelsSection) -> None:
+def install(
+    layers: Layers, kernels: KernelsSection, *, expensive: Callable[[Function], Function] = lambda function: function
+) -> None:
     """Puts every kernel in its place; the loss is the head's, and comes with it.
+
+    Args:
+        expensive: what is made of attention and delta rule, which activation checkpointing may keep the results of.
 
     Raises:
         KernelError: a package can't be imported.
     """
-    attention.install(layers.config, attention=kernels.attention)
+    attention.install(layers.config, attention=kernels.attention, expensive=expensive)
     if layers.delta_net:
         linear_attention.install(
             layers.delta_net,
             project=layers.project,
             linear_attention=kernels.linear_attention,
             conv=kernels.conv,
+            expensive=expensive,
         )
     if layers.norms and kernels.norm != OWN:
         assert layers.norm_offset is not None, "the plan leaves norms alone that it knows nothing of"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -32,16 +33,18 @@ def install(
     project: Callable[[nn.Module, Tensor], tuple[Tensor, Tensor, Tensor, Tensor]],
     linear_attention: str,
     conv: str,
+    expensive: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda function: function,
 ) -> None:
     """Puts the chosen kernels on each Gated DeltaNet block of a model, by replacing its forward.
 
     Args:
         project: how the family's block projects its input; see `forward`.
+        expensive: what is made of the delta rule; not of the convolution, which costs next to nothing.
 
     Raises:
         KernelError: a kernel's package can't be imported.
     """
-    delta_rule, causal_conv = LINEAR_ATTENTION[linear_attention](), CONV[conv]()
+    delta_rule, causal_conv = expensive(LINEAR_ATTENTION[linear_attention]()), CONV[conv]()
     for block in blocks:
         block.forward = partial(  # type: ignore[method-assign]
             forward, block, project=project, delta_rule=delta_rule, causal_conv=causal_conv

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sft_cli.errors import BY_EXIT_CODE, SftError, disk_error
@@ -13,8 +13,15 @@ from sft_cli.launch.control import Failure, Outcome
 from sft_cli.launch.log_files import last_lines, rank_log
 from sft_cli.redaction import redacted
 
-_LOST_PEER_TEXTS = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "[gloo/", "NCCL error")
-"""How gloo and NCCL say that the rank at the other end is gone."""
+_LOST_PEER_TEXTS = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "gloo/transport",
+    "[gloo/",
+    "NCCL error",
+)
+"""How gloo and NCCL say that the rank at the other end is gone, or does not answer."""
 _LAST_LINES = 5
 
 
@@ -30,22 +37,31 @@ def describe_failure(error: BaseException, rank: int) -> Failure:
 
 
 def first_error(
-    failures: Mapping[int, Failure], silent_deaths: Mapping[int, int], *, ranks: int, logs: Path
+    failures: Mapping[int, Failure],
+    silent_deaths: Mapping[int, int],
+    *,
+    ranks: int,
+    logs: Path,
+    hanging: Sequence[int] = (),
 ) -> SftError | None:
     """The error of the rank that failed first; None when none failed.
 
     A rank that lost its peer failed because of another one, so anything else comes before it; a rank that died
     without a word comes before those and after the ranks that said what was wrong (NCCL aborts a rank whose peer
-    raised).
+    raised). Where nothing else is known than that ranks waited in vain, the one that neither failed nor finished is
+    the one they waited for; NCCL's watchdog ends those that wait with SIGABRT.
 
     Args:
         failures: by rank, of the ranks that wrote one.
         silent_deaths: exit code by rank, of the ranks that wrote nothing.
+        hanging: ranks that were still there when the others had failed, and went on with nothing.
     """
     by_time = sorted(failures.values(), key=lambda failure: failure.time)
     causes = [failure for failure in by_time if not failure.is_lost_peer]
     if causes:
         return rebuild_error(causes[0], ranks=ranks, logs=logs)
+    if hanging and all(code == -signal.SIGABRT for code in silent_deaths.values()):
+        return hanging_error(hanging, logs=logs)
     if silent_deaths:
         rank = min(silent_deaths)
         return silent_death_error(rank, silent_deaths[rank], logs=logs)
@@ -80,6 +96,17 @@ def silent_death_error(rank: int, exit_code: int, *, logs: Path) -> SftError:
     }
     cause = causes.get(signal.Signals(-exit_code)) if _is_signal(-exit_code) else None
     return SftError(f"rank {rank} {how}", fix="\n  ".join([*([cause] if cause else []), *_log_tail(log)]))
+
+
+def hanging_error(ranks: Sequence[int], *, logs: Path) -> SftError:
+    """The others waited for these in a collective until their patience ended."""
+    names = ", ".join(map(str, ranks))
+    return SftError(
+        f"rank {names} hangs: the other ranks have waited for it in vain, and all were ended",
+        fix="\n  ".join(
+            ["Where it was is in the log too, unless it was stopped.", *_log_tail(rank_log(logs, ranks[0]))]
+        ),
+    )
 
 
 def vanished_error(ranks: list[int], *, logs: Path) -> SftError:

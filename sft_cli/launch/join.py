@@ -11,6 +11,7 @@ from typing import Literal, NoReturn
 
 from sft_cli.launch.environment import worker_environment
 from sft_cli.launch.ranks import Ranks
+from sft_cli.launch.resume import Resume
 from sft_cli.launch.slurm import in_job_step, rendezvous_address, step_ranks
 from sft_cli.launch.torchrun import worker_arguments
 from sft_cli.plan.plan import World
@@ -64,11 +65,12 @@ def exec_worker(
     logs: Path,
     *,
     dry_run: bool = False,
+    resume: Resume | None = None,
     module: str = "sft_cli.worker",
     environ: Mapping[str, str] = os.environ,
 ) -> NoReturn:
     """Turns this process into the worker of its rank; exit code and signals are then the worker's own."""
-    arguments = worker_arguments(plan_path, control=None, logs=logs, dry_run=dry_run)
+    arguments = worker_arguments(plan_path, control=None, logs=logs, dry_run=dry_run, resume=resume)
     environment = worker_environment(world, {**environ, **joined.environment}, ranks_here=joined.ranks.local_world_size)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import sys
 from collections.abc import Mapping
@@ -12,9 +13,9 @@ from typing import Self, TextIO
 
 from sft_cli.launch.control import ControlFolder, Failure, Outcome
 from sft_cli.launch.failures import describe_failure
-from sft_cli.launch.log_files import STDOUT_FD, output_to_log, rank_log
+from sft_cli.launch.log_files import STDERR_FD, STDOUT_FD, output_to_log, rank_log
 from sft_cli.launch.ranks import Ranks
-from sft_cli.launch.stop import StopRequest
+from sft_cli.launch.stop import STACKS_SIGNAL, StopRequest
 from sft_cli.launch.torchrun import AGENT_PID, TERMINAL_FD
 from sft_cli.plan.orphans import die_with_parent
 
@@ -56,6 +57,9 @@ class RankSession:
             terminal_fd = TERMINAL_FD if self._control is not None else STDOUT_FD
             streams = entered.enter_context(output_to_log(self._logs, self.ranks.rank, terminal_fd=terminal_fd))
             entered.enter_context(self.stop)
+            # From C, at once: also in a thread that waits inside a collective.
+            faulthandler.register(STACKS_SIGNAL, file=STDERR_FD, all_threads=True)
+            entered.callback(faulthandler.unregister, STACKS_SIGNAL)
             if self._control is not None:
                 self._control.register(self.ranks.rank)
             self.terminal, self._errors = streams.terminal, streams.errors

@@ -64,7 +64,7 @@ class RunFolder:
 
     @property
     def contents(self) -> tuple[Path, ...]:
-        """All of the above."""
+        """All of the above, and what may be left of it."""
         return (
             self.recipe_yaml,
             self.plan_json,
@@ -73,6 +73,9 @@ class RunFolder:
             self.metrics_jsonl,
             self.checkpoints,
             self.export,
+            # Of an export that was cut off (`model/replaced_folder.py`).
+            self.path / ".export.unfinished",
+            self.path / ".export.old",
             self.logs,
             self.profile,
             self.report_html,
@@ -111,7 +114,9 @@ def require_free(path: Path, overwrite: bool) -> None:
 
 
 @contextmanager
-def open_run(path: Path, recipe_yaml: str, plan: Plan, overwrite: bool, *, dry_run: bool = False) -> Iterator[OpenRun]:
+def open_run(
+    path: Path, recipe_yaml: str, plan: Plan, overwrite: bool, *, dry_run: bool = False, resume: bool = False
+) -> Iterator[OpenRun]:
     """Creates the folder, locks it, and writes recipe.yaml and plan.json; unlocks it on leaving.
 
     Args:
@@ -119,6 +124,7 @@ def open_run(path: Path, recipe_yaml: str, plan: Plan, overwrite: bool, *, dry_r
         overwrite: removes what an earlier run wrote here, and nothing else.
         dry_run: writes plan.json alone, and not even that beside an earlier run; logs go to a temporary folder,
             which stays only if the run fails.
+        resume: goes on in the folder of an earlier run, of which all stays but recipe.yaml and plan.json.
 
     Raises:
         UsageError: as `require_free`; or another run is on in this folder; or the recipe reads what would be removed.
@@ -135,7 +141,8 @@ def open_run(path: Path, recipe_yaml: str, plan: Plan, overwrite: bool, *, dry_r
             with _dry_run(folder, plan, lock) as run:
                 yield run
             return
-        _require_no_run(folder, overwrite)
+        if not (resume and folder.holds_run()):
+            _require_no_run(folder, overwrite)
         if overwrite:
             _require_no_input_inside(folder, plan)
         with _disk_errors(path):
@@ -195,7 +202,7 @@ def _require_no_run(folder: RunFolder, overwrite: bool) -> None:
             raise UsageError(
                 "the output folder already holds a run",
                 where=str(folder.path),
-                fix="Choose another output_dir, or add --overwrite to delete that run.",
+                fix="Add --resume to go on with it or --overwrite to delete it, or choose another output_dir.",
             )
     elif folder.recipe_yaml.exists() and not folder.plan_json.exists():
         raise UsageError(

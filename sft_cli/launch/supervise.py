@@ -22,7 +22,8 @@ from sft_cli.launch.control import ControlFolder
 from sft_cli.launch.environment import worker_environment
 from sft_cli.launch.failures import first_error, launcher_error, stopped_by, vanished_error
 from sft_cli.launch.log_files import STDOUT_FD
-from sft_cli.launch.stop import STOP_SIGNALS
+from sft_cli.launch.resume import Resume
+from sft_cli.launch.stop import STACKS_SIGNAL, STOP_SIGNALS, exit_signal
 from sft_cli.launch.torchrun import agent_command, worker_arguments
 from sft_cli.plan.plan import World
 
@@ -33,7 +34,12 @@ _AFTER_FAILURE_SECONDS = 5.0
 """How long the other ranks may go on when one has failed. They can't finish a step without it."""
 _AFTER_KILL_SECONDS = 5.0
 """How long torchrun may take to notice that all workers are dead."""
+_STACKS_SECONDS = 0.3
 _SHOW_CURSOR = b"\x1b[?25h"
+
+
+class KilledError(SftError):
+    """The user asked twice to stop."""
 
 
 def run_workers(
@@ -42,6 +48,7 @@ def run_workers(
     logs: Path,
     *,
     dry_run: bool = False,
+    resume: Resume | None = None,
     module: str = "sft_cli.worker",
     environ: Mapping[str, str] = os.environ,
     stdout_fd: int = STDOUT_FD,
@@ -49,8 +56,8 @@ def run_workers(
 ) -> int:
     """Runs one worker a rank on this machine until all have ended. Call it in the main thread.
 
-    The first SIGINT or SIGTERM is passed on to the workers, which save a checkpoint and end; a second one kills them
-    all at once.
+    The first SIGINT, SIGTERM or SIGUSR1 is passed on to the workers, which save a checkpoint and end; a second one
+    kills them all at once. A SIGTERM after a SIGUSR1 is no second one: a scheduler that announces an end also sends it.
 
     Args:
         plan_path: the `plan.json` that every worker reads.
@@ -60,7 +67,8 @@ def run_workers(
         say: shows the user a line; default: stderr.
 
     Returns:
-        The command's exit code: 0 done, 130 or 143 stopped by SIGINT or SIGTERM after a checkpoint was written.
+        The command's exit code: 0 done, 130 stopped by SIGINT, 143 by SIGTERM or SIGUSR1, after a checkpoint was
+        written.
 
     Raises:
         SftError: of the class of the first failing rank's error, with its rank.
@@ -69,7 +77,7 @@ def run_workers(
         control = ControlFolder(Path(folder))
         control.create()
         logs.mkdir(parents=True, exist_ok=True)
-        arguments = worker_arguments(plan_path, control=control.path, logs=logs, dry_run=dry_run)
+        arguments = worker_arguments(plan_path, control=control.path, logs=logs, dry_run=dry_run, resume=resume)
         command = agent_command(
             os.getpid(), control=control.path, ranks=world.ranks_per_node, module=module, arguments=arguments
         )
@@ -94,16 +102,18 @@ def run_workers(
 
 def _exit_code(run: _Run, control: ControlFolder, world: World, logs: Path) -> int:
     outcomes, failures = control.outcomes(), control.failures()
-    silent = {rank: code for rank, code in control.exits().items() if rank not in failures and rank not in outcomes}
-    first_signal = run.signals.first
+    # A rank that hung was killed by this launcher: that is not what it died of.
+    known = failures.keys() | outcomes.keys() | set(run.hanging)
+    silent = {rank: code for rank, code in control.exits().items() if rank not in known}
+    first_signal = exit_signal(run.signals.first)
     if run.was_stopped_early:
         return 128 + first_signal
     if run.was_killed_by_user:
-        raise SftError(
+        raise KilledError(
             f"killed by a second {signal.Signals(run.signals.last).name}, before a checkpoint was complete",
             fix="Complete checkpoints of this run are kept; wait after the first signal to get one of the last step.",
         )
-    error = first_error(failures, silent, ranks=world.ranks, logs=logs)
+    error = first_error(failures, silent, ranks=world.ranks, logs=logs, hanging=run.hanging)
     if error is not None:
         raise error
     missing = [rank for rank in range(world.ranks) if rank not in outcomes]
@@ -116,7 +126,7 @@ def _exit_code(run: _Run, control: ControlFolder, world: World, logs: Path) -> i
 
 
 class _StopSignals:
-    """Counts SIGINT and SIGTERM while entered."""
+    """Counts stop signals while entered."""
 
     def __init__(self) -> None:
         self.first = 0
@@ -124,7 +134,7 @@ class _StopSignals:
         self.last = 0
         self.is_urgent = False
         """The user asked twice."""
-        self._first_at = 0.0
+        self._counted_at = 0.0
 
     def __enter__(self) -> _StopSignals:
         # Also where they were ignored, as in a script's background jobs: `kill -INT` must still save a checkpoint.
@@ -138,9 +148,9 @@ class _StopSignals:
     def _count(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         self.last = number
-        if not self.first:
-            self.first, self._first_at = number, now
-        elif now - self._first_at > _SAME_STOP_SECONDS:
+        if not self.first or (self.first == signal.SIGUSR1 != number):
+            self.first, self._counted_at = number, now
+        elif now - self._counted_at > _SAME_STOP_SECONDS:
             self.is_urgent = True
 
 
@@ -159,11 +169,14 @@ class _Run:
         self.was_stopped_early = False
         """Before any worker had started: there was nothing to save."""
         self.was_killed_by_user = False
+        self.hanging: list[int] = []
+        """Ranks that neither failed nor finished in the seconds after another one had failed."""
         self._control = control
         self._say = say
         self._told: set[int] = set()
         """Ranks that have been sent the stop signal."""
         self._failed_at: float | None = None
+        self._has_ended_them = False
 
     def wait(self) -> None:
         """Until the agent has ended, or everything was killed."""
@@ -207,7 +220,23 @@ class _Run:
         if self._failed_at is None and (self._control.failures() or self._silent_deaths()):
             self._failed_at = time.monotonic()
         if self._failed_for() > _AFTER_FAILURE_SECONDS:
+            if not self._has_ended_them:
+                self._has_ended_them = True
+                self.hanging = self._unheard()
+                self._ask_where(self.hanging)
             self._kill_workers()
+
+    def _unheard(self) -> list[int]:
+        said = self._control.failures().keys() | self._control.outcomes().keys()
+        return [rank for rank, pid in self._control.pids().items() if rank not in said and _is_running(pid)]
+
+    def _ask_where(self, ranks: list[int]) -> None:
+        """They write the stacks of all their threads into their logs (`rank_session`)."""
+        pids = self._control.pids()
+        for rank in ranks:
+            with suppress(ProcessLookupError):
+                os.kill(pids[rank], STACKS_SIGNAL)
+        time.sleep(_STACKS_SECONDS)
 
     def _failed_for(self) -> float:
         """Seconds since a rank was found to have failed; 0 when none has."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from sft_cli.launch.resume import Resume
+
 AGENT_PID = "SFTUNE_AGENT_PID"
 """Environment variable in which a worker finds the process that must outlive it."""
 
@@ -14,9 +16,13 @@ own log yet go to launcher.log, and torchrun closes every other one when it star
 nothing, so 0 is free to carry it."""
 
 
-def worker_arguments(plan_path: Path, *, control: Path | None, logs: Path, dry_run: bool) -> list[str]:
+def worker_arguments(
+    plan_path: Path, *, control: Path | None, logs: Path, dry_run: bool, resume: Resume | None = None
+) -> list[str]:
     """What `sft_cli.worker` is called with."""
     arguments = ["--plan", str(plan_path), "--logs", str(logs)]
+    if resume is not None:
+        arguments += resume.arguments()
     if control is not None:
         arguments += ["--control", str(control)]
     return [*arguments, "--dry-run"] if dry_run else arguments

@@ -2,47 +2,35 @@
 
 from __future__ import annotations
 
-import json
-import os
-import re
-import shutil
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from safetensors import SafetensorError
-from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from sft_cli.model.language_model import LanguageModel
-from sft_cli.model.safetensors_folder import DTYPES, INDEX, SafetensorsFolder
+from sft_cli.model.language_model import LanguageModel, transformers_name
+from sft_cli.model.model_files import write_config, write_tokenizer
+from sft_cli.model.replaced_folder import replacing
+from sft_cli.model.safetensors_folder import DTYPES, SafetensorsFolder
+from sft_cli.model.safetensors_writer import Entry, SafetensorsWriter
 from sft_cli.model.tensor_names import TensorNames
+from sft_cli.plan.disk import require_room
 
-SHARD_BYTES = 4 * 2**30
-"""About how large one safetensors file becomes, and how much of the model rank 0 holds at a time."""
+Whole = Callable[[str, nn.Parameter, torch.dtype], Tensor]
+"""(a parameter's name in the model, the parameter, dtype) -> all of it in that dtype, on the CPU of the rank that
+writes; every rank calls it for the same parameters in the same order."""
 
-_BESIDE_CONFIG = (
-    "generation_config.json",
-    # Of a vision-language model: how its whole takes images.
-    "preprocessor_config.json",
-    "processor_config.json",
-    "video_preprocessor_config.json",
-)
+_DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
-_TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "vocab.txt",
-    "merges.txt",
-    "tokenizer.model",
-    "chat_template.jinja",
-)
+
+def gathered(name: str, parameter: nn.Parameter, dtype: torch.dtype) -> Tensor:
+    """All of a parameter of a model that is spread over ranks; ranks other than 0 keep none of it."""
+    part = parameter.detach().to(dtype)  # before it is sent: mostly half as much
+    whole = part.full_tensor() if isinstance(part, DTensor) else part
+    return whole.to("cpu" if _is_first() else "meta")
 
 
 def export(
@@ -54,124 +42,108 @@ def export(
     tokenizer_folder: Path,
     chat_template: str | None,
     code_folder: Path | None = None,
+    whole: Whole = gathered,
 ) -> None:
     """Writes `target`, replacing an older export at once when the new one is whole. Called on every rank.
 
+    One parameter is in memory whole at a time, on each device and on the host of rank 0.
+
     Args:
+        model: what is written; on meta where `whole` knows its weights.
         config: config.json of the source.
         source: the weights that training started from; None where they were random. Its tensors that were not
             trained (`mtp.*`, a vision tower) are carried over.
         tokenizer_folder: where the tokenizer's files are.
         code_folder: the source, where its own code builds the model; the code goes along.
         chat_template: text of the template that was trained with, where the recipe named one.
+        whole: where the weights come from.
+
+    Raises:
+        CheckpointError: the disk has no room for it, or would not take it; an earlier export is whole.
+        ModelError: the source has no such tensors (any more).
     """
-    unfinished = target.with_name(f".{target.name}.unfinished")
-    is_first = dist.get_rank() == 0
-    if is_first:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(parents=True)
-    _write_weights(unfinished, _tensors(model, config, source), is_first=is_first)
-    if is_first:
-        _write_config(unfinished, config, source)
-        if code_folder is not None:
-            _copy_code(unfinished, code_folder)
-        _copy_tokenizer(unfinished, tokenizer_folder, chat_template)
-        shutil.rmtree(target, ignore_errors=True)
-        os.replace(unfinished, target)
-    dist.barrier()
-
-
-def _tensors(
-    model: LanguageModel, config: dict[str, Any], source: SafetensorsFolder | None
-) -> Iterator[tuple[str, Tensor]]:
-    """Whole tensors, one parameter at a time; gathering one is a collective. Only rank 0's have content."""
-    default = getattr(torch, str(config.get("dtype") or config.get("torch_dtype") or "float32"))
     names = TensorNames(model.family, source)
-    trained = set()
-    for parameter_name, parameter in model.transformers_named_parameters():
-        location = names.locate(parameter_name)
-        for name, tensor in location.split(_whole(parameter)):
-            trained.add(name)
-            yield name, tensor.to(DTYPES[source.dtype(name)] if source is not None else default)
-    for name in source.names() if source is not None else ():
-        if name == names.head and model.tied:
-            # A source may store a tied head too; the old one beside the new embedding would untie them on loading.
-            # A copy, because safetensors refuses two names of one storage.
-            yield name, _whole(model.embedding.weight).to(DTYPES[source.dtype(name)]).clone()
-        elif name not in trained and dist.get_rank() == 0:
-            yield name, source.rows(name, slice(None))
+    trained = _trained_entries(model, names, config, source)
+    carried = _carried_entries(trained, source)
+    if _is_first():
+        entries = [*(entry for group in trained.values() for entry in group), *carried]
+        with replacing(target) as folder:
+            require_room(  # now that what a crash left of an earlier one is gone
+                target,
+                {"export": sum(entry.size_bytes for entry in entries)},
+                fix="Free disk space; then `sftune export CHECKPOINT DIR` writes the model from a checkpoint.",
+            )
+            writer = SafetensorsWriter(folder, entries)
+            _write_trained(writer, model, names, trained, whole)
+            for entry in carried:
+                assert source is not None
+                writer.write(entry.name, source.pieces(entry.name))
+            writer.close()
+            write_config(folder, config, source.path if source is not None else None, code_folder)
+            write_tokenizer(folder, tokenizer_folder, chat_template)
+    else:
+        _write_trained(None, model, names, trained, whole)
+    if dist.is_initialized():
+        dist.barrier()
 
 
-def _whole(parameter: Tensor) -> Tensor:
-    """All of a parameter, in the dtype that it is trained in, on the CPU of rank 0; the others keep none of it."""
-    whole = parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
-    return whole.detach().to("cpu" if dist.get_rank() == 0 else "meta")
-
-
-def _write_weights(folder: Path, tensors: Iterator[tuple[str, Tensor]], *, is_first: bool) -> None:
-    shard: dict[str, Tensor] = {}
-    shards: list[list[str]] = []
-    total_bytes = shard_bytes = 0
-    for name, tensor in tensors:
-        if not is_first:
+def _trained_entries(
+    model: LanguageModel, names: TensorNames, config: dict[str, Any], source: SafetensorsFolder | None
+) -> dict[str, list[Entry]]:
+    """By the parameter's name in the model: the tensors that it becomes."""
+    default = str(config.get("dtype") or config.get("torch_dtype") or "float32")
+    entries = {}
+    for name, parameter in model.named_parameters():
+        location = names.locate(transformers_name(name))
+        shape, tensors = tuple(location.part_shape(parameter.shape)), location.names(parameter.shape)
+        if source is None:
+            dtype: torch.dtype = getattr(torch, default)
+            size = torch.Size(shape).numel() * dtype.itemsize
+            entries[name] = [Entry(tensor, _DTYPE_NAMES[dtype], shape, size) for tensor in tensors]
             continue
-        if shard and shard_bytes + tensor.nbytes > SHARD_BYTES:
-            shards.append(_write_shard(folder, len(shards), shard))
-            shard, shard_bytes = {}, 0
-        shard[name] = tensor.contiguous()
-        shard_bytes += tensor.nbytes
-        total_bytes += tensor.nbytes
-    if is_first:
-        shards.append(_write_shard(folder, len(shards), shard))
-        _name_shards(folder, shards, total_bytes)
+        location.require(source, parameter.shape)
+        if parameter is model.embedding.weight and model.tied and names.head in source:
+            # A source may store a tied head too; the old one beside the new embedding would untie them on loading.
+            tensors.append(names.head)
+        entries[name] = [Entry.like(tensor, source.stored(tensor)) for tensor in tensors]
+    return entries
 
 
-def _write_shard(folder: Path, number: int, shard: dict[str, Tensor]) -> list[str]:
-    path = folder / f"{number}.safetensors"
-    try:
-        save_file(shard, path, metadata={"format": "pt"})
-    except SafetensorError as error:
-        code = re.search(r"os error (\d+)", str(error))
-        if code is None:
-            raise
-        # What the system said, as Python says it elsewhere: a full disk must not look like a bug.
-        raise OSError(int(code[1]), os.strerror(int(code[1])), str(path)) from error
-    return list(shard)
+def _carried_entries(trained: dict[str, list[Entry]], source: SafetensorsFolder | None) -> list[Entry]:
+    taken = {entry.name for group in trained.values() for entry in group}
+    names = source.names() if source is not None else []
+    return [Entry.like(name, source.stored(name)) for name in names if source is not None and name not in taken]
 
 
-def _name_shards(folder: Path, shards: list[list[str]], total_bytes: int) -> None:
-    """The names that transformers looks for; how many shards there are is known only at the end."""
-    if len(shards) == 1:
-        (folder / "0.safetensors").rename(folder / "model.safetensors")
-        return
-    weight_map = {}
-    for number, names in enumerate(shards):
-        file_name = f"model-{number + 1:05d}-of-{len(shards):05d}.safetensors"
-        (folder / f"{number}.safetensors").rename(folder / file_name)
-        weight_map |= dict.fromkeys(names, file_name)
-    index = {"metadata": {"total_size": total_bytes}, "weight_map": weight_map}
-    (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+def _write_trained(
+    writer: SafetensorsWriter | None,
+    model: LanguageModel,
+    names: TensorNames,
+    trained: dict[str, list[Entry]],
+    whole: Whole,
+) -> None:
+    """Args:
+    writer: None on ranks that only take part in gathering.
+    """
+    for name, parameter in model.named_parameters():
+        entries = trained[name]
+        dtypes = {DTYPES[entry.dtype] for entry in entries}
+        tensor = whole(name, parameter, dtypes.pop() if len(dtypes) == 1 else parameter.dtype)
+        if writer is not None:
+            _write_parts(writer, names.locate(transformers_name(name)).split(tensor), entries)
+        del tensor  # before the next one is gathered
 
 
-def _write_config(folder: Path, config: dict[str, Any], source: SafetensorsFolder | None) -> None:
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    for name in _BESIDE_CONFIG:
-        if source is not None and (source.path / name).is_file():
-            shutil.copyfile(source.path / name, folder / name)
+def _write_parts(writer: SafetensorsWriter, parts: list[Tensor], entries: list[Entry]) -> None:
+    """A parameter in one tensor, in several (experts), or in two that are the same (a tied head)."""
+    parts += parts * (len(entries) - len(parts))
+    for entry, part in zip(entries, parts, strict=True):
+        writer.write(entry.name, [_bytes(part.to(DTYPES[entry.dtype]))])
 
 
-def _copy_tokenizer(folder: Path, tokenizer_folder: Path, chat_template: str | None) -> None:
-    for name in _TOKENIZER_FILES:
-        if (tokenizer_folder / name).is_file():
-            shutil.copyfile(tokenizer_folder / name, folder / name)
-    description = tokenizer_folder / "tokenizer_config.json"
-    if description.is_file() and "auto_map" in json.loads(description.read_text(encoding="utf-8")):
-        _copy_code(folder, tokenizer_folder)
-    if chat_template is not None:
-        (folder / "chat_template.jinja").write_text(chat_template, encoding="utf-8")
+def _bytes(tensor: Tensor) -> memoryview:
+    return memoryview(tensor.contiguous().view(-1).view(torch.uint8).numpy())
 
 
-def _copy_code(folder: Path, source: Path) -> None:
-    """Python files beside the configs that name them; transformers looks for them nowhere else."""
-    for file in sorted(source.glob("*.py")):
-        shutil.copyfile(file, folder / file.name)
+def _is_first() -> bool:
+    return not dist.is_initialized() or dist.get_rank() == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -28,9 +27,17 @@ class Location:
             return [self.whole]
         return [part.format(index) for index in range(shape[0]) for part in self.parts]
 
+    def part_shape(self, shape: torch.Size) -> torch.Size:
+        """Of each of them."""
+        return shape if not self.parts else torch.Size((shape[1] // len(self.parts), *shape[2:]))
+
+    def split(self, tensor: Tensor) -> list[Tensor]:
+        """A whole parameter as these tensors, in the order of `names`: views of it."""
+        return list(tensor.view(-1, *self.part_shape(tensor.shape)).unbind()) if self.parts else [tensor]
+
     def require(self, source: SafetensorsFolder, shape: torch.Size) -> None:
         """ModelError where the source lacks a tensor of such a parameter, or its shape or dtype does not fit."""
-        expected = shape if not self.parts else torch.Size((shape[1] // len(self.parts), *shape[2:]))
+        expected = self.part_shape(shape)
         for name in self.names(shape):
             if name not in source:
                 raise ModelError(
@@ -51,26 +58,14 @@ class Location:
                     fix=f"Use the checkpoint that it was made from, in one of {', '.join(DTYPES)}.",
                 )
 
-    def read(self, source: SafetensorsFolder, rows: slice, shape: torch.Size) -> Tensor:
-        """Rows of a parameter of this shape, in the source's dtype; only they are read."""
+    def read_into(self, target: Tensor, source: SafetensorsFolder, first_row: int) -> None:
+        """Fills `target` with as many rows of the parameter as it has, from `first_row` on; only they are read."""
         if not self.parts:
-            return source.rows(self.whole, rows)
-        return torch.stack(
-            [
-                torch.cat([source.rows(part.format(index), slice(None)) for part in self.parts])
-                for index in range(*rows.indices(shape[0]))
-            ]
-        )
-
-    def split(self, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
-        """A whole parameter as the checkpoint's tensors."""
-        if not self.parts:
-            yield self.whole, tensor
+            source.read_into(target, self.whole, first_row)
             return
-        for index, row in enumerate(tensor):
+        for index, row in enumerate(target, start=first_row):
             for part, piece in zip(self.parts, row.chunk(len(self.parts)), strict=True):
-                # A copy of its own: safetensors refuses tensors that share storage.
-                yield part.format(index), piece.clone()
+                source.read_into(piece, part.format(index))
 
 
 class TensorNames:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +16,33 @@ from transformers import PreTrainedModel
 from sft_cli.errors import ModelError
 from sft_cli.model.build import build_skeleton
 from sft_cli.model.language_model import LanguageModel
-from sft_cli.model.safetensors_folder import SafetensorsFolder
+from sft_cli.model.safetensors_folder import DTYPES, SafetensorsFolder
 from sft_cli.model.tensor_names import TensorNames
 
 CPU = torch.device("cpu")
 
 
 def materialise(
-    model: LanguageModel, config: dict[str, Any], device: torch.device, *, code_folder: Path | None = None
+    model: LanguageModel,
+    config: dict[str, Any],
+    device: torch.device,
+    *,
+    shards_on: torch.device | None = None,
+    code_folder: Path | None = None,
 ) -> None:
     """Gives a model on meta its storage, and its non-persistent buffers (`inv_freq`) the values that meta lost.
 
     Args:
         config: the config.json that the model was built from.
+        shards_on: where sharded parameters live, if not on `device`: the CPU, where they are offloaded. Buffers, and
+            parameters that every rank has whole, are on `device`.
         code_folder: whose code it was built with, see `build_skeleton`.
     """
-    model.to_empty(device=device)
+
+    def storage(tensor: Tensor) -> Tensor:
+        return torch.empty_like(tensor, device=(shards_on or device) if isinstance(tensor, DTensor) else device)
+
+    model._apply(storage)  # `to_empty` of several devices
     model.tie()
     buffers = dict(model.transformers_named_buffers())
     skeleton = build_skeleton(config, code_folder=code_folder)
@@ -41,34 +52,44 @@ def materialise(
 
 
 @torch.no_grad()
-def draw_weights(model: LanguageModel, config: dict[str, Any], *, seed: int, code_folder: Path | None = None) -> None:
+def draw_weights(
+    model: LanguageModel, config: dict[str, Any], *, seed: int, device: torch.device, code_folder: Path | None = None
+) -> None:
     """Random weights by transformers' own rule; the same on any number of ranks.
 
-    Drawn on the model's device: a GPU has other ones than a CPU has for the same seed.
+    Args:
+        device: where they are drawn, each module whole: a GPU has other ones than a CPU has for the same seed.
     """
-    device = next(model.parameters()).device
     parameters = dict(model.transformers_named_parameters())
     for name, value in drawn_tensors(build_skeleton(config, code_folder=code_folder), seed=seed, device=device):
         if name in parameters:
-            _fill(parameters[name], lambda rows, value=value: value[rows])
+            local = _local(parameters[name])
+            local.copy_(value[_local_rows(parameters[name])])
 
 
 @torch.no_grad()
-def load_weights(model: LanguageModel, folder: SafetensorsFolder) -> None:
-    """Weights from a model folder; each rank reads the rows that it holds.
+def load_weights(model: LanguageModel, folder: SafetensorsFolder) -> int:
+    """Weights from a model folder; each rank reads the rows that it holds, once all tensors are known to fit.
+
+    Returns:
+        Bytes that the model's tensors have in the folder, over all ranks.
 
     Raises:
         ModelError: a tensor is missing, left over, has another shape, or is of a dtype that is not trained.
     """
     names, taken = TensorNames(model.family, folder), set[str]()
     for name, parameter in model.transformers_named_parameters():
-        location, shape = names.locate(name), parameter.shape
-        location.require(folder, shape)
-        _fill(parameter, lambda rows, location=location, shape=shape: location.read(folder, rows, shape))
-        taken.update(location.names(shape))
+        location = names.locate(name)
+        location.require(folder, parameter.shape)
+        taken.update(location.names(parameter.shape))
+    _require_all_layers_taken(model, names, folder, taken)
     if model.tied:
         _require_same_head(model, names, folder)
-    _require_all_layers_taken(model, names, folder, taken)
+    for name, parameter in model.transformers_named_parameters():
+        local = _local(parameter)
+        if local.numel():
+            names.locate(name).read_into(local, folder, _local_rows(parameter).start or 0)
+    return sum(folder.stored(name).size_bytes for name in taken)
 
 
 def _require_all_layers_taken(
@@ -97,12 +118,9 @@ def _require_same_head(model: LanguageModel, names: TensorNames, folder: Safeten
 
     transformers would load such a model untied, whatever its config says.
     """
-    embedding = names.locate("model.embed_tokens.weight").whole
-    if names.head not in folder:
-        return
-    rows = _local_rows(model.embedding.weight)
-    tied, stored = folder.rows(embedding, rows), folder.rows(names.head, rows)
-    if tied.shape != stored.shape or not torch.equal(tied.to(stored.dtype), stored):
+    if names.head in folder and not _has_same_rows(
+        folder, names.locate("model.embed_tokens.weight").whole, names.head, _local_rows(model.embedding.weight)
+    ):
         raise ModelError(
             f"config.json ties the head to the embedding, and the weights hold another {names.head}",
             where=str(folder.path),
@@ -111,11 +129,23 @@ def _require_same_head(model: LanguageModel, names: TensorNames, folder: Safeten
         )
 
 
-def _fill(parameter: nn.Parameter, read: Callable[[slice], Tensor]) -> None:
-    """Copies into a parameter the rows of the whole tensor that this rank holds."""
-    local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
-    if local.numel():
-        local.copy_(read(_local_rows(parameter)))
+def _has_same_rows(folder: SafetensorsFolder, name: str, other: str, rows: slice) -> bool:
+    """Whether two matrices have the same values there; a few rows of them are in memory at a time."""
+    shape = folder.shape(name)
+    if folder.shape(other) != shape or folder.dtype(other) not in DTYPES:
+        return False
+    start, stop, _ = rows.indices(shape[0])
+    for first in range(start, stop, 1024):
+        few = slice(first, min(first + 1024, stop))
+        one, another = folder.rows(name, few), folder.rows(other, few)
+        if not torch.equal(one.to(another.dtype), another):
+            return False
+    return True
+
+
+def _local(parameter: nn.Parameter) -> Tensor:
+    """What this rank holds of it; possibly nothing."""
+    return parameter.to_local() if isinstance(parameter, DTensor) else parameter
 
 
 def _local_rows(parameter: Tensor) -> slice:

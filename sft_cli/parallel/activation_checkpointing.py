@@ -1,23 +1,58 @@
-"""Activation checkpointing: layers that keep only their input and compute the rest again in backward."""
+"""Activation checkpointing: layers that keep little of what they compute, and compute the rest again in backward."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from sft_cli.parallel.activation_offload import ActivationOffload
+from sft_cli.parallel.kept_calls import InPlace, Store, Tape, kept
 from sft_cli.parallel.ranges import marked_when_recomputed
+from sft_cli.recipe.schema import ActivationCheckpointingSection
+
+MODES: dict[str, Callable[[Callable[..., Any], Store], Callable[..., Any]]] = {
+    "none": lambda forward, store: forward,
+    "full": lambda forward, store: partial(checkpoint, marked_when_recomputed(forward), use_reentrant=False),
+    "selective": lambda forward, store: partial(_selectively, marked_when_recomputed(forward), store),
+}
+"""Mode to what it makes of a layer's forward. `full` keeps the layer's input."""
 
 
-def checkpoint_layers(blocks: Sequence[nn.Module], *, layers: str | int) -> None:
-    """Checkpoints the first `layers` blocks (`all`: every one).
+def checkpoint_layers(blocks: Sequence[nn.Module], section: ActivationCheckpointingSection) -> None:
+    """Checkpoints the first `layers` blocks, and lets what all blocks keep wait in host memory if that is asked for.
 
-    The forward of the instance is wrapped, not the module: no prefix enters the parameters' names.
+    The first, because backward comes to them last: by the time that it computes one of them again, the activations of
+    the others are gone. Forwards of instances are wrapped, not modules: no prefix enters the parameters' names.
     """
-    count = len(blocks) if layers == "all" else min(int(layers), len(blocks))
-    for block in blocks[:count]:
-        block.forward = partial(  # type: ignore[method-assign]
-            checkpoint, marked_when_recomputed(block.forward), use_reentrant=False
-        )
+    assert section.layers != "auto", "the plan has resolved it"
+    count = len(blocks) if section.layers == "all" else section.layers
+    offload = ActivationOffload() if section.offload else None
+    for index, block in enumerate(blocks):
+        # Backward begins with the last block: it would be sent away and fetched back at once.
+        leaves = offload is not None and index < len(blocks) - 1
+        mode = section.mode if index < count else "none"
+        if mode == "selective":
+            _keep_products(block)
+        forward = MODES[mode](block.forward, offload if leaves else InPlace())
+        block.forward = partial(offload.run, block, forward) if leaves else forward  # type: ignore[method-assign]
+
+
+def _selectively(forward: Callable[..., Any], store: Store, *arguments: Any, **options: Any) -> Any:
+    """Keeps the layer's input, and the results of kept calls with what their backward needs."""
+    tape = Tape(store)
+    output = checkpoint(forward, *arguments, use_reentrant=False, context_fn=tape.contexts, **options)
+    tape.end(output if isinstance(output, Tensor) else output[0])
+    return output
+
+
+def _keep_products(block: nn.Module) -> None:
+    """Keeps the results of a block's matrix products: of every module with a matrix of its own, experts and their
+    router among them, but not of convolutions, which are cheap."""
+    for module in block.modules():
+        has_matrix = any(parameter.dim() > 1 for parameter in module.parameters(recurse=False))
+        if has_matrix and not isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
+            module.forward = kept(module.forward)  # type: ignore[method-assign]

@@ -39,9 +39,7 @@ def parallelise(
     Returns:
         How a step's gradients come together over ranks.
     """
-    checkpointing = sharding.activation_checkpointing
-    if checkpointing.mode == "full":
-        checkpoint_layers(blocks, layers=checkpointing.layers)
+    checkpoint_layers(blocks, sharding.activation_checkpointing)
     keep_float32(float32)
     if sharding.backend == "none":
         if compute_dtype != torch.float32:

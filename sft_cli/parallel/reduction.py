@@ -38,14 +38,17 @@ class GradientReduction:
             assert isinstance(self._model, FSDPModule)
             self._model.set_requires_gradient_sync(is_last)
 
+    def whole(self) -> list[nn.Parameter]:
+        """The parameters that `finish` sees to."""
+        # Looked up now: giving a model storage puts new parameters in the place of those on meta.
+        return [] if self._model is None else [self._model.get_parameter(name) for name in self._whole]
+
     @torch.no_grad()
     def finish(self) -> None:
         """Sums over all ranks what FSDP2 leaves alone; after the last backward of a step."""
         if not self._whole or dist.get_world_size() == 1:
             return
-        assert self._model is not None
-        # Looked up now: giving a model storage puts new parameters in the place of those on meta.
-        gradients = [self._model.get_parameter(name).grad for name in self._whole]
+        gradients = [parameter.grad for parameter in self.whole()]
         present = [gradient for gradient in gradients if gradient is not None]
         flat = torch.cat([gradient.flatten() for gradient in present])
         dist.all_reduce(flat)

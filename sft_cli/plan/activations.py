@@ -9,9 +9,38 @@ from __future__ import annotations
 
 from sft_cli.plan.architecture import Architecture, DeltaNet, Experts
 from sft_cli.plan.flops import DELTA_RULE_CHUNK_TOKENS
-from sft_cli.recipe.schema import KernelsSection
+from sft_cli.recipe.schema import ActivationCheckpointingSection, KernelsSection
 
 FLOAT32_BYTES = 4
+
+
+def kept_bytes_per_token(
+    shape: Architecture, checkpointing: ActivationCheckpointingSection, compute_bytes: int, kernels: KernelsSection
+) -> list[float]:
+    """Of each layer the bytes a token that it keeps from forward to backward, wherever they wait.
+
+    Args:
+        checkpointing: resolved.
+        compute_bytes, kernels: see `layer_bytes_per_token`.
+    """
+    count = checkpointed_layers(shape, checkpointing)
+    kept = []
+    for layer in range(shape.layers):
+        if layer >= count:
+            kept.append(layer_bytes_per_token(shape, layer, compute_bytes, kernels))
+        elif checkpointing.mode == "selective":
+            kept.append(selective_bytes_per_token(shape, layer, compute_bytes, kernels))
+        else:
+            kept.append(float(shape.hidden_size * compute_bytes))
+    return kept
+
+
+def checkpointed_layers(shape: Architecture, checkpointing: ActivationCheckpointingSection) -> int:
+    """How many layers are checkpointed, the first ones."""
+    if checkpointing.mode == "none":
+        return 0
+    assert checkpointing.layers != "auto", "resolved"
+    return shape.layers if checkpointing.layers == "all" else min(checkpointing.layers, shape.layers)
 
 
 def layer_bytes_per_token(shape: Architecture, layer: int, compute_bytes: int, kernels: KernelsSection) -> float:
@@ -36,6 +65,31 @@ def layer_bytes_per_token(shape: Architecture, layer: int, compute_bytes: int, k
     return norms + mlp + _attention_bytes(shape, compute_bytes, kernels)
 
 
+def selective_bytes_per_token(shape: Architecture, layer: int, compute_bytes: int, kernels: KernelsSection) -> float:
+    """Bytes a token that one layer under selective checkpointing keeps: its input, what its matrix products, attention
+    and delta rule give, and what the latter two and experts save inside. Norms, rotation, SiLU, gates and convolution
+    are computed again.
+
+    Args as of `layer_bytes_per_token`.
+    """
+    # The layer's input and the mixer's output projection, which the second norm reads; the down projection's output
+    # only where a norm comes after it.
+    residual = (2 if shape.norms_per_layer < 4 else 3) * shape.hidden_size * compute_bytes
+    if shape.sparse[layer]:
+        assert shape.experts is not None, "a sparse layer without its experts"
+        mlp = _selective_experts_bytes(shape.hidden_size, shape.experts, compute_bytes)
+    else:
+        mlp = 2 * shape.intermediate_size * compute_bytes
+    if shape.linear_attention[layer]:
+        assert shape.delta_net is not None, "a linear-attention layer without its shape"
+        return residual + mlp + _selective_delta_net_bytes(shape.delta_net, compute_bytes, kernels)
+    # Projections, a gate as wide as the queries, and the output; sdpa's is laid out anew, and both are kept.
+    outputs = 2 if kernels.attention == "sdpa" else 1
+    queries = (2 if shape.gated_attention else 1) + outputs
+    attention = (queries * shape.query_dim + 2 * shape.key_value_dim) * compute_bytes
+    return residual + mlp + attention
+
+
 def _norm_input_bytes(compute_bytes: int, kernels: KernelsSection) -> int:
     """Of a norm's input, for each of its elements: Liger keeps it as it came, a module the input and the normalised
     value in float32."""
@@ -57,6 +111,20 @@ def _experts_bytes(hidden_size: int, experts: Experts, compute_bytes: int) -> fl
     shared = 4 * experts.shared_intermediate_size + 2 * hidden_size
     router = experts.count * FLOAT32_BYTES
     return (routed + shared) * compute_bytes + router
+
+
+def _selective_experts_bytes(hidden_size: int, experts: Experts, compute_bytes: int) -> float:
+    # Routed experts are one call, which keeps all that it saves; of the shared one the products are kept.
+    routed = experts.per_token * (2 * hidden_size + 4 * experts.intermediate_size) + hidden_size
+    shared = 2 * experts.shared_intermediate_size + (hidden_size if experts.shared_intermediate_size else 0)
+    router = experts.count * (FLOAT32_BYTES + compute_bytes)
+    return (routed + shared) * compute_bytes + router
+
+
+def _selective_delta_net_bytes(delta: DeltaNet, compute_bytes: int, kernels: KernelsSection) -> float:
+    projections = delta.conv_dim + delta.value_dim + 2 * delta.value_heads
+    rule = _reference_rule_bytes if kernels.linear_attention == "torch" else _fused_rule_bytes
+    return (projections + delta.value_dim) * compute_bytes + rule(delta, compute_bytes)
 
 
 def _attention_bytes(shape: Architecture, compute_bytes: int, kernels: KernelsSection) -> float:

@@ -13,11 +13,16 @@ _PACKAGE_PARENT = Path(__file__).parents[2]
 
 
 def ask(
-    arguments: Sequence[str], *, limit_seconds: float, question: str = "", environment: Mapping[str, str] | None = None
+    arguments: Sequence[str],
+    *,
+    limit_seconds: float | None,
+    question: str = "",
+    environment: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Runs this Python with `arguments` and waits for its end, whatever its exit code.
 
     Args:
+        limit_seconds: None: as long as it takes.
         question: what it reads from its standard input.
         environment: variables beside those of `asking_environment`.
 

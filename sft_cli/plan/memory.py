@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
 
-from sft_cli.plan.activations import FLOAT32_BYTES, backward_bytes_per_token, layer_bytes_per_token
+from sft_cli.plan.activations import (
+    FLOAT32_BYTES,
+    backward_bytes_per_token,
+    checkpointed_layers,
+    kept_bytes_per_token,
+    layer_bytes_per_token,
+)
 from sft_cli.plan.architecture import Architecture
 from sft_cli.plan.plan import MemoryGib
 from sft_cli.plan.sharded_bytes import BYTES, ShardedBytes
@@ -155,23 +161,20 @@ def moments(recipe: Recipe, shape: Architecture, sizes: ShardedBytes) -> Iterato
 def activation_bytes(recipe: Recipe, shape: Architecture) -> ActivationBytes:
     """What layers keep for backward: the one place that knows what activation checkpointing does to memory.
 
-    A checkpointed layer keeps its input, (tokens, hidden); the others all that they save. `layers: n` checkpoints the
-    first n. Of what waits in host memory (`offload`) that of one layer is on the GPU, beside the one at work.
+    Of what waits in host memory (`offload`) that of one layer is on the GPU, beside the one at work.
     """
     compute = BYTES[recipe.model.dtype]
     checkpointing, tokens = recipe.sharding.activation_checkpointing, recipe.batching.tokens
     saved = [tokens * layer_bytes_per_token(shape, layer, compute, recipe.kernels) for layer in range(shape.layers)]
-    if checkpointing.mode == "none":
-        checkpointed = 0
-    elif isinstance(checkpointing.layers, int):
-        checkpointed = min(checkpointing.layers, shape.layers)
-    else:
-        checkpointed = shape.layers
-    layer_input = float(tokens * shape.hidden_size * compute)
-    kept = [layer_input] * checkpointed + saved[checkpointed:]
-    at_work = [size + layer_input if layer < checkpointed else size for layer, size in enumerate(saved)]
+    kept = [tokens * size for size in kept_bytes_per_token(shape, checkpointing, compute, recipe.kernels)]
+    at_work = list(saved)
+    if checkpointing.mode == "full":
+        # The input from which it is made again exists besides.
+        count = checkpointed_layers(shape, checkpointing)
+        at_work[:count] = [made + layer_input for made, layer_input in zip(saved[:count], kept[:count], strict=True)]
     if checkpointing.offload:
-        return ActivationBytes([0.0, *kept], at_work)
+        # The last layer's stays, and when the loss begins that of the one before it may not have left yet.
+        return ActivationBytes([0.0, *kept[:-1], sum(kept[-2:])], at_work)
     return ActivationBytes(list(accumulate(kept, initial=0.0)), at_work)
 
 

@@ -104,6 +104,8 @@ class Plan(Fact):
     """Optimizer steps of the whole run; None where the data is not at hand."""
     steps_because: str | None = None
     """Why `steps` is None."""
+    rows_hash: str | None = None
+    """Stands for the tokenised training rows; None where they are not at hand."""
     tokens_per_step: int
     """Slots of one optimizer step over all GPUs, rounded up to whole rounds of micro-batches."""
     micro_batches_per_step: int

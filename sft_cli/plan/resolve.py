@@ -5,16 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from sft_cli.errors import RecipeError
+from sft_cli.plan.checkpointing import choose_checkpointing
 from sft_cli.plan.flops import flops_per_token
 from sft_cli.plan.hardware import Hardware
 from sft_cli.plan.kernels import choose_kernels
 from sft_cli.plan.memory import find_peak, fits
 from sft_cli.plan.plan import Choice, ModelFacts, Plan
 from sft_cli.plan.processes import choose_world
+from sft_cli.plan.rounding import rounding_choices
 from sft_cli.plan.steps import micro_batches_per_step
 from sft_cli.recipe.places import Places
 from sft_cli.recipe.problems import raise_for
-from sft_cli.recipe.rules import ranks_without_sharding, uneven_replicas, uneven_resharding
+from sft_cli.recipe.rules import (
+    accumulation_in_backward,
+    ranks_without_sharding,
+    uneven_replicas,
+    uneven_resharding,
+)
 from sft_cli.recipe.schema import Recipe
 
 
@@ -46,15 +53,16 @@ def resolve(
     places = places or Places("the recipe", {})
     shape = model.architecture()
     world, world_choices = choose_world(recipe.launch, hardware, ranks, places)
+    micro_batches = micro_batches_per_step(recipe, world.ranks)
     contradictions = [
         ranks_without_sharding(recipe.sharding.backend, world.ranks),
         # Of two that follow from each other only the first is told.
         uneven_replicas(recipe.sharding.replicas, world.ranks) or uneven_resharding(recipe.sharding, world.ranks),
+        accumulation_in_backward(recipe.optimizer.in_backward, micro_batches, world.ranks, recipe.batching.tokens),
     ]
     raise_for([problem for problem in contradictions if problem is not None], places, RecipeError)
     kernels, kernel_choices = choose_kernels(recipe, model, hardware, places)
     max_length = recipe.data.max_length or recipe.batching.tokens
-    micro_batches = micro_batches_per_step(recipe, world.ranks)
     resolved = recipe.model_copy(
         update={
             "model": recipe.model.model_copy(
@@ -64,10 +72,12 @@ def resolve(
                 }
             ),
             "data": recipe.data.model_copy(update={"max_length": max_length}),
+            "train": recipe.train.model_copy(update={"tokens_per_step": _slots_that_end_a_step(recipe)}),
             "launch": recipe.launch.model_copy(update={"gpus": world.ranks_per_node}),
             "kernels": kernels,
         }
     )
+    resolved, checkpointing_choices = choose_checkpointing(resolved, shape, world)
     peak = find_peak(resolved, shape, ranks=world.ranks, device=world.device)
     flops = flops_per_token(shape, max_length)
     return Plan(
@@ -78,8 +88,10 @@ def resolve(
             *world_choices,
             *_data_choices(recipe, max_length),
             *kernel_choices,
+            *checkpointing_choices,
             *_order_choices(recipe),
             *_step_choices(recipe, micro_batches, world.ranks),
+            *rounding_choices(recipe, model.config),
             _flops_choice(flops, f"rows of data.max_length, {max_length:,} tokens: an upper bound until data is read"),
         ),
         world=world,
@@ -107,6 +119,9 @@ def with_steps(plan: Plan, steps: int, row_tokens: float | None = None) -> Plan:
     """
     schedule = plan.recipe.schedule
     choices = list(plan.choices)
+    if plan.recipe.data.streaming:
+        because = "train.max_steps; a run ends earlier where the stream ends before, train.epochs times"
+        choices.append(Choice(key="steps", value=steps, because=because))
     # From 1 on, warm-up is a number of steps already; a fraction that rounds to 0 steps is no warm-up.
     warmup = schedule.warmup if schedule.warmup >= 1 else float(round(schedule.warmup * steps))
     if warmup != schedule.warmup:
@@ -120,9 +135,16 @@ def with_steps(plan: Plan, steps: int, row_tokens: float | None = None) -> Plan:
     if row_tokens is not None:
         flops = flops_per_token(plan.model.architecture(), row_tokens)
         choices = [choice for choice in choices if choice.key != "flops_per_token"]
-        choices.append(_flops_choice(flops, f"rows of {row_tokens:,.0f} tokens, the data's mean over tokens"))
+        rows = "the first rows'" if plan.recipe.data.streaming else "the data's"
+        choices.append(_flops_choice(flops, f"rows of {row_tokens:,.0f} tokens, {rows} mean over tokens"))
         update["flops_per_token"] = flops
     return plan.model_copy(update={**update, "choices": tuple(choices)})
+
+
+def _slots_that_end_a_step(recipe: Recipe) -> int:
+    """`train.tokens_per_step`; but where backward updates one round is a step, however few slots padding left it."""
+    is_one_round = recipe.optimizer.in_backward and recipe.batching.mode == "padding"
+    return 1 if is_one_round else recipe.train.tokens_per_step
 
 
 def _model_choices(recipe: Recipe, model: ModelFacts) -> list[Choice]:

@@ -27,8 +27,8 @@ def check(recipe: Recipe, places: Places) -> None:
 def problems(recipe: Recipe) -> Iterator[Problem]:
     """All that keeps a recipe from running on any machine."""
     return chain(
-        _batching(recipe), _sharding(recipe), _optimizer(recipe), _schedule(recipe), _evaluate(recipe), _launch(recipe),
-        _model(recipe), _sources(recipe), _secrets(recipe.model_dump(), ""),
+        _streaming(recipe), _batching(recipe), _sharding(recipe), _optimizer(recipe), _schedule(recipe),
+        _evaluate(recipe), _launch(recipe), _model(recipe), _sources(recipe), _secrets(recipe.model_dump(), ""),
     )  # fmt: skip
 
 
@@ -70,6 +70,31 @@ def _ranks(count: int) -> str:
     return "1 rank" if count == 1 else f"{count} ranks"
 
 
+def accumulation_in_backward(in_backward: bool, micro_batches: int, ranks: int, tokens: int) -> Problem | None:
+    """An update with every micro-batch leaves no sum of several to make. Asked when a plan is resolved.
+
+    Args:
+        micro_batches: of a step, over all ranks.
+        tokens: `batching.tokens`.
+    """
+    if not in_backward or micro_batches == ranks:
+        return None
+    return Problem(
+        "optimizer.in_backward",
+        f"updates with every micro-batch, and a step has {micro_batches // ranks} of them on each rank",
+        f"Write `train: {{tokens_per_step: {tokens * ranks}}}`, which is one on each, or `in_backward: false`.",
+    )
+
+
+def _streaming(recipe: Recipe) -> Iterator[Problem]:
+    if recipe.data.streaming and recipe.train.max_steps is None:
+        yield Problem(
+            "data.streaming",
+            "nobody knows how long a stream is, so the number of steps has to be said",
+            "Write `train: {max_steps: 1000}`, or `streaming: false`.",
+        )
+
+
 def _batching(recipe: Recipe) -> Iterator[Problem]:
     batching, longest = recipe.batching, recipe.data.max_length
     if longest is not None and longest > batching.tokens:
@@ -106,11 +131,31 @@ def _sharding(recipe: Recipe) -> Iterator[Problem]:
 
 
 def _optimizer(recipe: Recipe) -> Iterator[Problem]:
-    if recipe.optimizer.in_backward and recipe.train.max_grad_norm is not None:
+    optimizer, masters = recipe.optimizer, recipe.model.master_dtype
+    if optimizer.in_backward and recipe.train.max_grad_norm is not None:
         yield Problem(
             "optimizer.in_backward",
             "updates while gradients appear, so their norm isn't known in time to clip it",
             "Write `train: {max_grad_norm: null}`, or `in_backward: false`.",
+        )
+    if optimizer.in_backward and recipe.sharding.cpu_offload:
+        yield Problem(
+            "optimizer.in_backward",
+            # Up to torch 2.12 FSDP2 does not even wait: the hook would read what is still being copied.
+            "would wait for every gradient's way to the host, where `sharding.cpu_offload` keeps the weights",
+            "Write `in_backward: false`: with `cpu_offload` no gradients stay on the GPU anyhow.",
+        )
+    if optimizer.stochastic_rounding and masters == "float32":
+        yield Problem(
+            "optimizer.stochastic_rounding",
+            "is how bfloat16 masters are rounded, and these are float32: nothing is rounded",
+            "Write `model: {master_dtype: bfloat16}`, or `stochastic_rounding: false`.",
+        )
+    if masters == "bfloat16" and recipe.model.dtype == "float32" and recipe.sharding.backend == "none":
+        yield Problem(
+            "model.master_dtype",
+            "`bfloat16` weights that nothing gathers are computed with as they are, and `dtype` is float32",
+            "Write `dtype: bfloat16`, `master_dtype: float32`, or `backend: fsdp2`.",
         )
 
 
@@ -132,6 +177,12 @@ def _schedule(recipe: Recipe) -> Iterator[Problem]:
 
 def _evaluate(recipe: Recipe) -> Iterator[Problem]:
     if recipe.data.eval:
+        if recipe.evaluate.patience is not None and recipe.evaluate.every_steps is None:
+            fix = "Write `every_steps` beside it, or `patience: null`."
+            yield Problem("evaluate.patience", "counts evaluations, and only the last step has one", fix)
+        if recipe.evaluate.keep_best and not recipe.checkpoint.enabled:
+            fix = "Write `keep_best: false`, or `checkpoint: {enabled: true}`."
+            yield Problem("evaluate.keep_best", "there are no checkpoints to keep", fix)
         return
     off = EvaluateSection().model_dump()
     for key, value in recipe.evaluate.model_dump().items():

@@ -69,7 +69,7 @@ class DataSection(Section):
     bad_rows: Literal["error", "skip"] = _option(
         "error", "What to do with a row that can't be used; `skip` counts them"
     )
-    streaming: bool = _option(False, "Read rows while training, for sets larger than the disk")
+    streaming: bool = _option(False, "Read rows while training, for sets larger than the disk; needs `train.max_steps`")
     cache_dir: str = _option("~/.cache/sftune", "Where tokenised data is kept")
 
 
@@ -106,7 +106,7 @@ class KernelsSection(Section):
 class ActivationCheckpointingSection(Section):
     mode: Literal["none", "full", "selective"] = _option("full", "What backward recomputes")
     layers: Literal["all", "auto"] | Annotated[int, Field(ge=0)] = _option(
-        "all", "How many layers are checkpointed; the rest keep their activations; `auto`: the fewest that fit"
+        "all", "How many layers, from the first on, are checkpointed; the rest keep all; `auto`: the fewest that fit"
     )
     offload: bool = _option(False, "Kept activations wait in host memory")
 
@@ -126,7 +126,7 @@ class ShardingSection(Section):
 
 
 class OptimizerSection(Section):
-    name: Literal["adamw", "adamw_8bit"] = _option("adamw", "The optimizer")
+    name: Literal["adamw", "adamw_8bit"] = _option("adamw", "`adamw_8bit` keeps its moments in 8 bits")
     learning_rate: float = _option(1e-5, "The peak of the schedule", gt=0, allow_inf_nan=False)
     betas: Annotated[
         tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]],
@@ -136,9 +136,11 @@ class OptimizerSection(Section):
     weight_decay: float = _option(
         0.0, "Decoupled decay; never on norms, biases, A_log, dt_bias", ge=0, allow_inf_nan=False
     )
-    stochastic_rounding: bool = _option(False, "For bfloat16 masters")
+    stochastic_rounding: bool = _option(
+        False, "bfloat16 masters are rounded by chance, so that small updates move them in the mean"
+    )
     in_backward: bool = _option(
-        False, "Update while gradients appear; needs max_grad_norm null, one micro-batch a step"
+        False, "Update while gradients appear; needs `train.max_grad_norm: null` and one micro-batch a step and rank"
     )
 
 

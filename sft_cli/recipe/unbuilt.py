@@ -33,26 +33,13 @@ def _only(*values: Any) -> Callable[[Any], bool]:
 
 
 KEYS: tuple[Unbuilt, ...] = (
-    Unbuilt("model.master_dtype", _only("float32"), "Write `float32`."),
-    Unbuilt("data.streaming", _only(False), "Write `false`: rows are tokenised once and kept on disk."),
     Unbuilt("kernels.compile", _only(False), "Write `false`."),
     Unbuilt("kernels.float8", _only("none"), "Write `none`."),
     Unbuilt("kernels.hub", _only(False), "Write `false`."),
-    Unbuilt("sharding.activation_checkpointing.mode", _only("none", "full"), "Write `full` or `none`."),
-    Unbuilt(
-        "sharding.activation_checkpointing.layers", lambda layers: layers != "auto", "Write `all`, or how many layers."
-    ),
-    Unbuilt("sharding.activation_checkpointing.offload", _only(False), "Write `false`."),
-    Unbuilt("optimizer.name", _only("adamw"), "Write `adamw`."),
-    Unbuilt("optimizer.stochastic_rounding", _only(False), "Write `false`: masters are float32."),
-    Unbuilt("optimizer.in_backward", _only(False), "Write `false`."),
-    Unbuilt("evaluate.keep_best", _only(False), "Write `false`; `checkpoint.keep` keeps the newest."),
-    Unbuilt("evaluate.patience", _only(None), "Write `null`, and `train.max_steps` to stop early."),
     Unbuilt("telemetry.trackers", _only(()), "Write `[]`; every number is in metrics.jsonl."),
     Unbuilt("launch.nodes", _only(1), "Write `1`."),
     Unbuilt("launch.node_rank", _only(None), "Write `null`."),
     Unbuilt("launch.rendezvous", _only(None), "Write `null`."),
-    Unbuilt("launch.max_restarts", _only(0), "Write `0`."),
 )
 
 

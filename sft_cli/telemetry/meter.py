@@ -42,7 +42,7 @@ class Totals:
     supervised_tokens: int
     slots: int
     seconds: float
-    """Wall time since the meter started, evaluations and checkpoints included."""
+    """Wall time of training, evaluations and checkpoints included."""
     training_seconds: float
     """The same without them."""
     tokens_per_second: float
@@ -72,6 +72,7 @@ class Meter:
         flops_per_token: float = 0.0,
         peak_flops_per_second: float | None = None,
         peak_memory_gib: Callable[[], float] | None = None,
+        before: Totals | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """
@@ -79,8 +80,10 @@ class Meter:
             flops_per_token: of forward and backward, recomputation not counted.
             peak_flops_per_second: of all devices together; None: `mfu` is None.
             peak_memory_gib: default: resident memory of this process.
+            before: what a resumed run had done when it was saved.
             clock: seconds from any origin.
         """
+        self._before = before
         self._flops_per_token = flops_per_token
         self._peak_flops_per_second = peak_flops_per_second
         self.peak_memory_gib = peak_memory_gib if peak_memory_gib is not None else peak_resident_memory_gib
@@ -142,12 +145,19 @@ class Meter:
         return window
 
     def totals(self) -> Totals:
-        """Since the start, steps that have not been read included."""
+        """Of the whole run, steps that have not been read included."""
         counts = _Counts()
         counts.add(self._total)
         counts.add(self._window)
         seconds = self._clock() - self._started_at
         training_seconds = seconds - counts.paused_seconds
+        if self._before is not None:
+            counts.steps += self._before.steps
+            counts.tokens += self._before.tokens
+            counts.supervised_tokens += self._before.supervised_tokens
+            counts.slots += self._before.slots
+            seconds += self._before.seconds
+            training_seconds += self._before.training_seconds
         return Totals(
             steps=counts.steps,
             tokens=counts.tokens,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TextIO
+from typing import Any, Self, TextIO
 
 from sft_cli.telemetry.gpu import GpuReading
 from sft_cli.telemetry.records import DoneRecord, EvaluationRecord, StepRecord
@@ -22,9 +23,10 @@ class MetricsFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._file: TextIO = path.open("a", encoding="utf-8")
+        self._path = path
 
     def __enter__(self) -> Self:
+        self._file: TextIO = self._path.open("a", encoding="utf-8")
         return self
 
     def __exit__(
@@ -35,6 +37,40 @@ class MetricsFile:
     def write(self, record: StepRecord | EvaluationRecord | DoneRecord) -> None:
         self._file.write(to_line(record))
         self._file.flush()
+
+
+def cut_back(path: Path, step: int) -> None:
+    """Takes away what was written after a step, and a last line that a killed process left unfinished.
+
+    The file is replaced in one piece; nothing happens where there is none.
+    """
+    if not path.exists():
+        return
+    kept = [line for line, values in _lines(path) if values.get("step", step + 1) <= step]
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    with unfinished.open("w", encoding="utf-8") as file:
+        file.writelines(kept)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(path)
+
+
+def logged_steps(path: Path) -> dict[int, dict[str, Any]]:
+    """The lines of training steps by their step; none where there is no file."""
+    if not path.exists():
+        return {}
+    return {values["step"]: values for _, values in _lines(path) if "step" in values and "loss" in values}
+
+
+def is_done(path: Path) -> bool:
+    """Whether the run has reached its end and said so."""
+    return path.exists() and any(values.get("event") == "done" for _, values in _lines(path))
+
+
+def _lines(path: Path) -> list[tuple[str, dict[str, Any]]]:
+    """Every whole line with what it says."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [(line, json.loads(line)) for line in lines if line.endswith("\n")]
 
 
 def to_line(record: StepRecord | EvaluationRecord | DoneRecord) -> str:
@@ -69,6 +105,7 @@ def _step_values(record: StepRecord) -> dict[str, Value]:
         "step_seconds": round(window.step_seconds, 6),
         "data_wait_seconds": round(window.data_wait_seconds, 6),
         "peak_memory_gib": round(window.peak_memory_gib, 4),
+        "batch_hash": record.batch_hash,
         **_gpu_values(record.gpu),
     }
 

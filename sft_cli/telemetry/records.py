@@ -22,6 +22,8 @@ class StepRecord:
     """Of that mean's gradient, before clipping."""
     learning_rate: float
     window: Window
+    batch_hash: str = ""
+    """Stands for the rows of this step's global batch, as hexadecimal digits: the same for the same batch."""
     gpu: GpuReading | None = None
     """Of rank 0's GPU; None on a CPU."""
 
@@ -40,7 +42,7 @@ class DoneRecord:
     """The run has reached its end."""
 
     totals: Totals
-    train_loss: float
+    train_loss: float | None
     """Of the last step."""
     eval_loss: float | None
     """Of the last evaluation; None where there was none."""

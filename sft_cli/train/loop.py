@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
 from sft_cli.data.loader import StepBatches
 from sft_cli.errors import NonFiniteError
+from sft_cli.train.best import Best
 from sft_cli.train.report import Report
 from sft_cli.train.step import Numbers, TrainStep
+
+_SHOWN_ROWS = 40
+
+
+@dataclass(frozen=True)
+class Saves:
+    """How checkpoints are written beside training."""
+
+    save: Callable[[StepBatches], None]
+    """Returns when weights may change again."""
+    check: Callable[[], None]
+    """Raises what went wrong with one that was being written; never waits."""
+    finish: Callable[[], None]
+    """Waits until nothing is being written."""
 
 
 @dataclass(frozen=True)
@@ -16,50 +31,72 @@ class Run:
     """What `fit` works with; the worker puts it together."""
 
     steps: Iterable[StepBatches]
-    total_steps: int
     train_step: TrainStep
     report: Report
     stop_signal: Callable[[], int]
     """The signal that this rank was told to stop with; 0 for none."""
     evaluate: Callable[[], tuple[float, int]] | None
     """Mean loss and supervised tokens of the held-out rows; None without any."""
-    save: Callable[[StepBatches], None] | None
+    saves: Saves | None
+    rows_of_all_ranks: Callable[[Sequence[int]], Sequence[int]]
+    """This rank's rows of a step -> those of all ranks; every rank must take part."""
     evaluate_at_start: bool
     evaluate_every_steps: int | None
     save_every_steps: int
     log_every_steps: int
+    best: Best = field(default_factory=Best)
+    keep_best: bool = False
+    updates_in_backward: bool = False
+    """Whether a step has changed weights before it is known to be finite."""
 
 
 def fit(run: Run) -> int:
-    """Trains to the last step, or until a rank is told to stop.
+    """Trains to the last step, until evaluations get no better, or until a rank is told to stop.
 
     Returns:
         The signal that ended it early, after a checkpoint; 0 when it ran to its end.
 
     Raises:
         NonFiniteError: a step's loss or gradient was not finite; found at the next line that is logged or saved.
+        CheckpointError: a checkpoint could not be written; found at the next step.
     """
     report = run.report
+    if run.best.is_out_of_patience:
+        return 0  # a run that had ended early, resumed for its export
     if run.evaluate and run.evaluate_at_start:
         report.evaluation(0, *run.evaluate())
+    rows_of_steps: dict[int, list[int]] = {}
     for batches in report.waiting(run.steps):
         result = run.train_step(batches.step, batches.micro_batches, run.stop_signal())
         report.count(result)
+        if run.saves:
+            run.saves.check()
+        rows_of_steps[batches.step] = [row for batch in batches.micro_batches for row in batch.row_ids]
         is_stopped = result.totals.stop_signal != 0
-        is_last = is_stopped or batches.step == run.total_steps
-        is_saved = run.save is not None and (is_last or batches.step % run.save_every_steps == 0)
-        if is_saved or is_last or batches.step % run.log_every_steps == 0:
+        is_last = is_stopped or batches.is_last
+        is_evaluated = not is_stopped and (is_last or _is_due(batches.step, run.evaluate_every_steps))
+        is_saved = is_last or batches.step % run.save_every_steps == 0
+        if is_saved or is_evaluated or batches.step % run.log_every_steps == 0:
             numbers = result.read()
-            _require_finite(numbers)
-            report.log(batches, numbers)
-        if run.evaluate and not is_stopped and (is_last or _is_due(batches.step, run.evaluate_every_steps)):
+            if numbers.first_bad_step:
+                rows = run.rows_of_all_ranks(rows_of_steps[numbers.first_bad_step])
+                raise _not_finite(numbers, sorted(rows), run.updates_in_backward)
+            rows_of_steps.clear()
+            report.log(batches, numbers, result.totals.digest)
+        if run.evaluate and is_evaluated:
             with report.pause():
-                evaluation = run.evaluate()
-            report.evaluation(batches.step, *evaluation)
-        if run.save and is_saved:
+                loss, supervised_tokens = run.evaluate()
+            report.evaluation(batches.step, loss, supervised_tokens)
+            is_saved |= run.best.see(batches.step, loss) and run.keep_best
+            if run.best.is_out_of_patience and not is_last:
+                report.say(f"ending early: {run.best.evaluations_since} evaluations without a lower loss")
+                is_saved = is_last = True
+        if run.saves and is_saved:
             with report.pause():
-                run.save(batches)
-        if is_stopped:
+                run.saves.save(batches)
+                if is_last:
+                    run.saves.finish()
+        if is_last:
             return result.totals.stop_signal
     return 0
 
@@ -68,11 +105,17 @@ def _is_due(step: int, every_steps: int | None) -> bool:
     return every_steps is not None and step % every_steps == 0
 
 
-def _require_finite(numbers: Numbers) -> None:
-    if numbers.first_bad_step:
-        raise NonFiniteError(
-            f"the loss or the gradient was not a finite number at step {numbers.first_bad_step} "
-            f"(now: loss {numbers.loss:g}, gradient norm {numbers.grad_norm:g})",
-            fix="Lower optimizer.learning_rate or lengthen schedule.warmup. That step updated nothing, and nothing was "
-            "saved after it; earlier checkpoints are whole.",
-        )
+def _not_finite(numbers: Numbers, rows: Sequence[int], updates_in_backward: bool) -> NonFiniteError:
+    shown = ", ".join(map(str, rows[:_SHOWN_ROWS])) + (", ..." if len(rows) > _SHOWN_ROWS else "")
+    changed = (
+        "That step had updated part of the weights before it was noticed (optimizer.in_backward)"
+        if updates_in_backward
+        else "That step updated nothing"
+    )
+    return NonFiniteError(
+        f"the loss or the gradient was not a finite number at step {numbers.first_bad_step} "
+        f"(now: loss {numbers.loss:g}, gradient norm {numbers.grad_norm:g}); its batch held {len(rows)} rows of the "
+        f"tokenised data, counted from 0: {shown}",
+        fix=f"Lower optimizer.learning_rate or lengthen schedule.warmup. {changed}, and nothing was saved after it; "
+        "earlier checkpoints are whole.",
+    )

@@ -10,6 +10,7 @@ from itertools import chain, islice, repeat
 
 from sft_cli.data.loader import StepBatches
 from sft_cli.data.prefetch import prefetched
+from sft_cli.errors import DataError
 from sft_cli.parallel.ranges import marked
 from sft_cli.plan.profiling import DATA_WAIT, UNPROFILED_STEPS, Profiling
 from sft_cli.telemetry.meter import Window
@@ -33,23 +34,27 @@ class Profiled:
 def profiled_steps(
     profiling: Profiling,
     steps: Callable[[], Iterator[StepBatches]],
+    comes_again: bool,
     train_step: TrainStep,
     report: Report,
     stop_signal: Callable[[], int],
     profiler: AbstractContextManager[Callable[[], None]],
 ) -> Profiled:
-    """Takes the first steps of a run, the same in a circle where it has too few. Every rank must take part.
+    """Takes the first steps of a run. Every rank must take part.
 
     Each step's numbers are read, as a run that logs every step does: so a step ends when the device has done it.
 
     Args:
         steps: the run's, from its first.
+        comes_again: whether they may be asked for again, where they are too few; not those of a stream.
         profiler: gives a function that tells it of the end of a step.
+
+    Raises:
+        DataError: a stream has too few.
     """
-    meter, unprofiled_seconds, was_finite = report.meter, 0.0, True
-    batches_of_steps = islice(
-        _waited_for(prefetched(chain.from_iterable(f() for f in repeat(steps)))), profiling.all_steps
-    )
+    meter, unprofiled_seconds, was_finite, number, window = report.meter, 0.0, True, 0, None
+    rounds = repeat(steps) if comes_again else [steps]
+    batches_of_steps = islice(_waited_for(prefetched(chain.from_iterable(f() for f in rounds))), profiling.all_steps)
     with profiler as end_step:
         begin = time.perf_counter()
         for number, batches in enumerate(report.waiting(batches_of_steps), start=1):
@@ -67,7 +72,12 @@ def profiled_steps(
                 # where the profiler may take seconds to begin.
                 meter.start()
             begin = time.perf_counter()
-    assert window is not None, "there is at least one step, and it comes again"
+    if window is None:
+        raise DataError(
+            f"the stream has {number} steps, and a profile takes {profiling.all_steps}",
+            where="data.streaming",
+            fix="Write `streaming: false`, or ask for fewer --steps.",
+        )
     return Profiled(window, unprofiled_seconds, 0, was_finite)
 
 

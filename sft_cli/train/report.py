@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 
+from sft_cli.data.batch import DIGEST_BITS
 from sft_cli.data.loader import StepBatches
 from sft_cli.telemetry.gpu import GpuReading
 from sft_cli.telemetry.meter import Meter
@@ -12,6 +13,11 @@ from sft_cli.telemetry.metrics_file import MetricsFile
 from sft_cli.telemetry.records import DoneRecord, EvaluationRecord, StepRecord
 from sft_cli.telemetry.terminal import TerminalView
 from sft_cli.train.step import Numbers, StepResult
+
+
+def batch_hash(digest: int) -> str:
+    """The digest of a global batch as metrics.jsonl has it."""
+    return f"{digest:0{DIGEST_BITS // 4}x}"
 
 
 class Report:
@@ -35,8 +41,10 @@ class Report:
         self._view = view
         self._learning_rate = learning_rate
         self._read_gpu = read_gpu
-        self._train_loss = float("nan")
-        self._eval_loss: float | None = None
+        self.train_loss: float | None = None
+        """Of the last step that was logged; None before it."""
+        self.eval_loss: float | None = None
+        """Of the last evaluation."""
 
     def waiting(self, steps: Iterable[StepBatches]) -> Iterator[StepBatches]:
         """The same steps; the time until each is ready counts as waiting for data."""
@@ -53,27 +61,29 @@ class Report:
         totals = result.totals
         self.meter.count_step(tokens=totals.tokens, supervised_tokens=totals.supervised_tokens, slots=totals.slots)
 
-    def log(self, batches: StepBatches, numbers: Numbers) -> None:
+    def log(self, batches: StepBatches, numbers: Numbers, digest: int) -> None:
         """One line for the steps since the last one.
 
         Args:
             numbers: of the last of them; that they were read means that the device has finished it.
+            digest: of its global batch.
         """
-        self._train_loss = numbers.loss
+        self.train_loss = numbers.loss
         record = StepRecord(
             step=batches.step,
             epoch=batches.epoch,
-            loss=self._train_loss,
+            loss=numbers.loss,
             grad_norm=numbers.grad_norm,
             learning_rate=self._learning_rate(batches.step),
             window=self.meter.read(),
+            batch_hash=batch_hash(digest),
             gpu=self._read_gpu(),
         )
         self._view.show_step(record)
         self._write(record)
 
     def evaluation(self, step: int, loss: float, supervised_tokens: int) -> None:
-        self._eval_loss = loss
+        self.eval_loss = loss
         record = EvaluationRecord(step, loss, supervised_tokens)
         self._view.show_evaluation(record)
         self._write(record)
@@ -87,7 +97,7 @@ class Report:
 
     def done(self) -> None:
         """The last line of a run that reached its end."""
-        self._write(DoneRecord(self.meter.totals(), self._train_loss, self._eval_loss))
+        self._write(DoneRecord(self.meter.totals(), self.train_loss, self.eval_loss))
 
     def _write(self, record: StepRecord | EvaluationRecord | DoneRecord) -> None:
         if self._metrics is not None:

@@ -10,8 +10,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from sft_cli.data.batch import Batch
+from sft_cli.data.batch import DIGEST_BITS, Batch
 from sft_cli.optim.clipping import clip_gradients
+from sft_cli.optim.in_backward import InBackward
 from sft_cli.parallel.ranges import marked
 from sft_cli.parallel.reduction import GradientReduction
 from sft_cli.plan.profiling import BACKWARD, FORWARD, OPTIMIZER
@@ -26,6 +27,9 @@ class Totals:
     slots: int
     stop_signal: int
     """The signal that any rank was told to stop with; 0 for none."""
+    digest: int = 0
+    """Stands for the global batch, however it is spread over ranks: the sum of its micro-batches' digests, cut to
+    their width."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,8 @@ class TrainStep:
     max_grad_norm: float | None
     device: torch.device
     reduction: GradientReduction = field(default_factory=GradientReduction.of_one_process)
+    in_backward: InBackward | None = None
+    """Where backward itself updates: `optimizer.in_backward`."""
     first_bad_step: Tensor = field(init=False)
     """As in `StepResult`."""
 
@@ -76,24 +82,46 @@ class TrainStep:
 
         Each micro-batch's summed loss is divided by the supervised tokens of the whole global batch, and gradients
         are summed over ranks: every supervised token weighs the same, wherever it is. A step whose loss or gradient
-        is not finite leaves the weights as they were.
+        is not finite leaves the weights as they were; where backward updates it is noticed too late for that.
         """
+        assert self.in_backward is None or len(micro_batches) == 1, "the plan has made sure of that"
         totals = agree(micro_batches, stop_signal)
-        loss = self.backward(micro_batches, totals.supervised_tokens)
-        dist.all_reduce(loss)
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        with marked(OPTIMIZER):
-            grad_norm = clip_gradients(parameters, self.max_grad_norm)
-        is_bad = ~(loss.isfinite() & grad_norm.isfinite())
-        self.first_bad_step.add_(step * (is_bad & (self.first_bad_step == 0)))
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate(step)
+        loss = self.backward(micro_batches, totals.supervised_tokens)
+        dist.all_reduce(loss)
+        grad_norm = self._clip() if self.in_backward is None else self.in_backward.grad_norm()
+        is_bad = ~(loss.isfinite() & grad_norm.isfinite())
+        self.first_bad_step.add_(step * (is_bad & (self.first_bad_step == 0)))
+        if self.in_backward is None:
+            self._update(is_bad)
+        return StepResult(totals, loss, grad_norm, self.first_bad_step.clone())
+
+    def rehearse(self, batch: Batch) -> None:
+        """All that a step does on this rank's device, and nothing is changed. Every rank must take part."""
+        supervised_tokens = max(1, batch.supervised_tokens)
+        if self.in_backward is None:
+            self.backward([batch], supervised_tokens)
+            self._clip()
+            self._update(torch.ones((), dtype=torch.bool, device=self.device))
+        else:
+            with self.in_backward.rehearsal():
+                self.backward([batch], supervised_tokens)
+            self.in_backward.grad_norm()
+
+    def _clip(self) -> Tensor:
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        with marked(OPTIMIZER):
+            return clip_gradients(parameters, self.max_grad_norm)
+
+    def _update(self, is_bad: Tensor) -> None:
+        """Weights and optimizer from the gradients, which are dropped; nothing changes where `is_bad`."""
         # The fused optimizers' own way to skip an update by a flag on the device (GradScaler uses it). Where gradients
         # wait in host memory, so does the flag.
-        self.optimizer.found_inf = is_bad.float().to(grad_norm.device)  # type: ignore[attr-defined]
+        first = self.optimizer.param_groups[0]["params"][0]
+        self.optimizer.found_inf = is_bad.float().to(first.device)  # type: ignore[attr-defined]
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return StepResult(totals, loss, grad_norm, self.first_bad_step.clone())
 
     def backward(self, micro_batches: Sequence[Batch], supervised_tokens: int) -> Tensor:
         """Adds this rank's gradients; returns its part of the mean loss, a float32 scalar on the device.
@@ -112,6 +140,8 @@ class TrainStep:
                 micro_loss.backward()
             loss += micro_loss.detach()
         self.reduction.finish()
+        if self.in_backward is not None:
+            self.in_backward.finish()
         return loss
 
 
@@ -124,10 +154,11 @@ def agree(micro_batches: Sequence[Batch], stop_signal: int) -> Totals:
             sum(batch.slots for batch in micro_batches),
             stop_signal == signal.SIGINT,
             stop_signal == signal.SIGTERM,
+            sum(batch.digest for batch in micro_batches),
         ],
         dtype=torch.int64,
     )
     dist.all_reduce(counts)
-    supervised_tokens, tokens, slots, interrupted, terminated = counts.tolist()
+    supervised_tokens, tokens, slots, interrupted, terminated, digests = counts.tolist()
     stop = signal.SIGTERM if terminated else signal.SIGINT if interrupted else 0
-    return Totals(supervised_tokens, tokens, slots, int(stop))
+    return Totals(supervised_tokens, tokens, slots, int(stop), digests % 2**DIGEST_BITS)

@@ -3,46 +3,64 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
-from sft_cli.checkpoint.save import Progress, save_checkpoint
-from sft_cli.data.loader import Loader, StepBatches, evaluation_batches
+from sft_cli.checkpoint.commit import Target
+from sft_cli.checkpoint.progress import Progress
+from sft_cli.checkpoint.saver import CheckpointSaver
+from sft_cli.checkpoint.state import training_generators
+from sft_cli.data.loader import StepBatches, Steps, evaluation_batches
 from sft_cli.data.prefetch import prefetched
 from sft_cli.data.rows import TokenizedRows
 from sft_cli.kernels.install import Layers, install, layers_of
 from sft_cli.kernels.loss import LOSS
 from sft_cli.kernels.manifest import Found, cost, describe_kernels, differences, find_kernels, refusal
 from sft_cli.launch.rank_session import RankSession
+from sft_cli.launch.ranks import Ranks
 from sft_cli.launch.run_folder import RunFolder
 from sft_cli.model.build import build
 from sft_cli.model.language_model import LanguageModel
 from sft_cli.model.safetensors_folder import SafetensorsFolder
-from sft_cli.model.weights import draw_weights, load_weights, materialise
+from sft_cli.model.weights import materialise
 from sft_cli.parallel.apply import parallelise
 from sft_cli.parallel.device import peak_memory_reader
+from sft_cli.parallel.kept_calls import kept
+from sft_cli.parallel.patience import impatient
 from sft_cli.parallel.reduction import GradientReduction
 from sft_cli.plan.gpus import peak_bf16_tflops
 from sft_cli.plan.plan import Plan
-from sft_cli.telemetry.meter import Meter
+from sft_cli.telemetry.meter import Meter, Totals
+from sft_cli.train.best import Best
 from sft_cli.train.evaluate import evaluate
 from sft_cli.train.exactness import check_exactness
 from sft_cli.train.exactness_report import Exactness
-from sft_cli.train.loop import Run
+from sft_cli.train.loop import Run, Saves
 from sft_cli.train.report import Report
 from sft_cli.train.step import TrainStep
+from sft_cli.worker.resume import rows_of_all_ranks
+from sft_cli.worker.weights import fill
 
 
 def assemble_model(
-    plan: Plan, mesh: DeviceMesh, device: torch.device, source: SafetensorsFolder | None
+    plan: Plan,
+    mesh: DeviceMesh,
+    device: torch.device,
+    source: SafetensorsFolder | None,
+    say: Callable[[str], None],
+    *,
+    is_resumed: bool = False,
 ) -> tuple[LanguageModel, GradientReduction]:
     """Meta, kernels, checkpointing, sharding, storage, weights; and how its gradients come together.
 
     Args:
         source: the weights to start from; None draws them from `train.seed`.
+        say: told what filling it took.
+        is_resumed: leaves the weights undefined, for a checkpoint to be loaded into.
     """
     recipe, kernels = plan.recipe, plan.recipe.kernels
     code_folder = None if plan.model.code_folder is None else Path(plan.model.code_folder)
@@ -53,7 +71,7 @@ def assemble_model(
         loss=LOSS[kernels.loss](),
         code_folder=code_folder,
     )
-    install(kernel_layers(model), kernels)
+    install(kernel_layers(model), kernels, expensive=kept)
     reduction = parallelise(
         model,
         recipe.sharding,
@@ -65,11 +83,11 @@ def assemble_model(
         mesh=mesh,
         compute_dtype=getattr(torch, recipe.model.dtype),
     )
-    materialise(model, plan.model.config, device, code_folder=code_folder)
-    if source is None:
-        draw_weights(model, plan.model.config, seed=recipe.train.seed, code_folder=code_folder)
+    shards_on = torch.device("cpu") if recipe.sharding.cpu_offload else device
+    if is_resumed:
+        materialise(model, plan.model.config, device, shards_on=shards_on, code_folder=code_folder)
     else:
-        load_weights(model, source)
+        fill(model, plan, device, source, say, shards_on=shards_on)
     return model, reduction
 
 
@@ -86,7 +104,7 @@ def kernel_layers(model: LanguageModel) -> Layers:
     )
 
 
-def assemble_meter(plan: Plan, device: torch.device) -> Meter:
+def assemble_meter(plan: Plan, device: torch.device, before: Totals | None = None) -> Meter:
     """MFU is against the bfloat16 peak of all GPUs, so there is none for float32 and none for an unknown GPU."""
     peak_tflops = peak_bf16_tflops(plan.world.gpu_name) if plan.world.gpu_name is not None else None
     is_bf16 = device.type == "cuda" and plan.recipe.model.dtype == "bfloat16"
@@ -94,19 +112,42 @@ def assemble_meter(plan: Plan, device: torch.device) -> Meter:
         flops_per_token=plan.flops_per_token,
         peak_flops_per_second=peak_tflops * 1e12 * plan.world.ranks if is_bf16 and peak_tflops else None,
         peak_memory_gib=peak_memory_reader(device),
+        before=before,
+    )
+
+
+def assemble_saver(
+    plan: Plan, folder: RunFolder, train_step: TrainStep, report: Report, ranks: Ranks
+) -> CheckpointSaver:
+    return CheckpointSaver(
+        Target(folder.checkpoints, plan.recipe.checkpoint.keep, (folder.exactness_json, folder.plan_json)),
+        train_step.model,
+        train_step.optimizer,
+        training_generators(train_step.device),
+        train_step.device,
+        lambda path: report.say(f"saved {path}"),
+        ranks_here=ranks.local_world_size,
     )
 
 
 def assemble_run(
     plan: Plan,
-    folder: RunFolder,
-    loader: Loader,
+    loader: Steps,
     train_step: TrainStep,
     report: Report,
     eval_rows: TokenizedRows | None,
     session: RankSession,
+    saver: CheckpointSaver,
+    best: Best,
+    set_patience: Callable[[float], None],
+    resumed_at: int,
 ) -> Run:
-    """The loop's callables: what evaluating and saving mean in this run."""
+    """The loop's callables: what evaluating and saving mean in this run.
+
+    Args:
+        set_patience: how many seconds a rank waits for another from now on.
+        resumed_at: the last step that was taken before; 0 at the start.
+    """
     recipe, rank = plan.recipe, session.ranks.rank
 
     def evaluate_rows() -> tuple[float, int]:
@@ -114,28 +155,38 @@ def assemble_run(
         return evaluate(train_step.model, prefetched(evaluation_batches(eval_rows, plan, rank)), train_step.device)
 
     def save(batches: StepBatches) -> None:
-        path = save_checkpoint(
-            folder.checkpoints,
-            train_step.model,
-            train_step.optimizer,
-            Progress(batches.step, batches.epoch),
-            keep=recipe.checkpoint.keep,
-            beside=[folder.exactness_json],
+        at = batches.position
+        saver.save(
+            Progress(
+                step=batches.step,
+                epoch=batches.epoch,
+                ranks=plan.world.ranks,
+                data_epoch=None if at is None else at.epoch,
+                micro_batches=None if at is None else at.micro_batches,
+                counters=asdict(report.meter.totals()),
+                train_loss=report.train_loss,
+                eval_loss=report.eval_loss,
+                best_loss=best.loss,
+                best_step=best.step if recipe.evaluate.keep_best else None,
+                evaluations_since_best=best.evaluations_since,
+            )
         )
-        report.say(f"saved {path}")
 
     return Run(
-        steps=prefetched(loader.steps()),
-        total_steps=loader.total_steps,
+        steps=impatient(prefetched(loader.steps(resumed_at)), set_patience),
         train_step=train_step,
         report=report,
         stop_signal=lambda: session.stop.requested,
         evaluate=None if eval_rows is None else evaluate_rows,
-        save=save if recipe.checkpoint.enabled else None,
-        evaluate_at_start=recipe.evaluate.at_start,
+        saves=Saves(save, saver.check, saver.finish) if recipe.checkpoint.enabled else None,
+        rows_of_all_ranks=rows_of_all_ranks,
+        evaluate_at_start=recipe.evaluate.at_start and not resumed_at,
         evaluate_every_steps=recipe.evaluate.every_steps,
         save_every_steps=recipe.checkpoint.every_steps,
         log_every_steps=recipe.telemetry.log_every_steps,
+        best=best,
+        keep_best=recipe.evaluate.keep_best,
+        updates_in_backward=recipe.optimizer.in_backward,
     )
 
 

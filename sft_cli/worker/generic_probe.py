@@ -222,7 +222,7 @@ def _require_drawing(tiny: dict[str, Any], code_folder: Path | None, built: PreT
     """The way from meta to storage must give the buffers that a model has which was never on meta."""
     model = LanguageModel(build_skeleton(tiny, code_folder=code_folder), family=FAMILIES[GENERIC], loss=LOSS["torch"]())
     materialise(model, tiny, torch.device("cpu"), code_folder=code_folder)
-    draw_weights(model, tiny, seed=0, code_folder=code_folder)
+    draw_weights(model, tiny, seed=0, device=torch.device("cpu"), code_folder=code_folder)
     expected = dict(built.named_buffers())
     for name, buffer in model.transformers_named_buffers():
         if not torch.equal(buffer, expected[name]):

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from sft_cli.checkpoint.save import save_checkpoint
+from sft_cli.checkpoint.saver import CheckpointSaver
 from sft_cli.model.export import export
 from sft_cli.model.weights import draw_weights, load_weights
 from sft_cli.optim.clipping import clip_gradients
@@ -32,7 +32,7 @@ _PHASES: tuple[tuple[Function, str], ...] = (
     (assemble_model, "while the model was built"),
     (check_exactness, "in the exactness gate"),
     (evaluate, "in an evaluation"),
-    (save_checkpoint, "while a checkpoint was saved"),
+    (CheckpointSaver.save, "while a checkpoint was saved"),
     (export, "in the export"),
     (torch.Tensor.backward, "in backward"),
     (TrainStep.backward, "in forward"),

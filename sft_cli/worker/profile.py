@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from sft_cli.data.loader import Loader
+from sft_cli.data.loader import Steps
 from sft_cli.kernels.marks import mark_slots
 from sft_cli.launch.rank_session import RankSession
 from sft_cli.launch.run_folder import RunFolder
@@ -29,7 +29,7 @@ SNAPSHOT = "memory.pickle"
 
 
 def profile_run(
-    plan: Plan, folder: RunFolder, loader: Loader, train_step: TrainStep, report: Report, session: RankSession
+    plan: Plan, folder: RunFolder, loader: Steps, train_step: TrainStep, report: Report, session: RankSession
 ) -> int:
     """Profiles the first steps of a run and writes the folder `profile`; every rank must take part.
 
@@ -46,7 +46,10 @@ def profile_run(
     with tempfile.TemporaryDirectory(prefix="sftune-profile-") as scratch:
         exported = Path(scratch, "trace.json")
         profiler = _profiler(profiling, device, exported if is_first else None, scratch)
-        taken = profiled_steps(profiling, loader.steps, train_step, report, lambda: session.stop.requested, profiler)
+        comes_again = not plan.recipe.data.streaming
+        taken = profiled_steps(
+            profiling, loader.steps, comes_again, train_step, report, lambda: session.stop.requested, profiler
+        )
         if taken.stopped_by or not is_first:
             return taken.stopped_by
         if not taken.was_finite:

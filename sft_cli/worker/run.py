@@ -8,17 +8,23 @@ from pathlib import Path
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
-from sft_cli.data.loader import Loader
-from sft_cli.data.prepare import prepare
+from sft_cli.checkpoint.state import restore_state, seed_generators, training_generators
+from sft_cli.data.loader import Loader, Steps
+from sft_cli.data.order import DataPosition
+from sft_cli.data.prepare import prepare, prepare_evaluation
+from sft_cli.data.rows import TokenizedRows
+from sft_cli.data.stream.loader import StreamLoader
+from sft_cli.data.stream.reader import Reader, open_reader
 from sft_cli.kernels.fla import InnerBackends
 from sft_cli.launch.rank_session import RankSession
+from sft_cli.launch.resume import Resume
 from sft_cli.launch.run_folder import RunFolder
-from sft_cli.model.export import export
-from sft_cli.model.safetensors_folder import SafetensorsFolder
 from sft_cli.optim.adamw import build_adamw
+from sft_cli.optim.in_backward import InBackward
 from sft_cli.optim.schedule import learning_rate_ratio
 from sft_cli.parallel.device import device_uuid, local_device
 from sft_cli.parallel.mesh import process_group
+from sft_cli.parallel.patience import LONG_SECONDS, set_patience
 from sft_cli.plan.plan import Plan
 from sft_cli.telemetry.gpu import gpu_sampler
 from sft_cli.telemetry.metrics_file import MetricsFile
@@ -32,39 +38,61 @@ from sft_cli.worker.assemble import (
     assemble_meter,
     assemble_model,
     assemble_run,
+    assemble_saver,
     pass_exactness_gate,
     pass_kernels_check,
     write_exactness_json,
     write_kernels_json,
 )
+from sft_cli.worker.export import export_model, open_source
 from sft_cli.worker.out_of_memory import explain, is_out_of_memory
 from sft_cli.worker.prewarm import prewarm_kernels
 from sft_cli.worker.profile import profile_run
+from sft_cli.worker.resume import best, position, replay_logged, take_up, totals, trusted_progress
 
 
-def run(plan_path: Path, session: RankSession, *, is_dry_run: bool) -> int:
+def run(plan_path: Path, session: RankSession, *, resume: Resume | None = None, is_dry_run: bool) -> int:
     """Trains what the plan says; returns the signal that ended it early, 0 when it ran to its end.
+
+    Args:
+        resume: what it goes on from; None starts at step 0.
 
     Raises:
         OutOfMemoryError: the GPU's memory did not suffice.
     """
     plan = Plan.read(plan_path)
+    with ExitStack() as stack:
+        # A fork of this process, so before a GPU and threads are in it.
+        reader = stack.enter_context(open_reader(plan, session.ranks.rank)) if plan.recipe.data.streaming else None
+        return _run(plan, session, reader, resume, is_dry_run=is_dry_run)
+
+
+def _run(plan: Plan, session: RankSession, reader: Reader | None, resume: Resume | None, *, is_dry_run: bool) -> int:
     device = local_device(plan.world.device)
     try:
         with process_group(device, replicas=plan.recipe.sharding.replicas) as mesh:
-            return _train(plan, session, mesh, device, is_dry_run=is_dry_run)
+            return _train(plan, session, mesh, device, reader, resume, is_dry_run=is_dry_run)
     except RuntimeError as error:
         if device.type == "cpu" or not is_out_of_memory(error):
             raise
         raise explain(error, plan) from error
 
 
-def _train(plan: Plan, session: RankSession, mesh: DeviceMesh, device: torch.device, *, is_dry_run: bool) -> int:
+def _train(
+    plan: Plan,
+    session: RankSession,
+    mesh: DeviceMesh,
+    device: torch.device,
+    reader: Reader | None,
+    resume: Resume | None,
+    *,
+    is_dry_run: bool,
+) -> int:
     recipe, is_first = plan.recipe, session.ranks.rank == 0
     folder = RunFolder(Path(recipe.output_dir))
-    rows = prepare(plan, progress=False)
-    source = _source(plan)
-    loader = Loader(rows.train, plan, session.ranks.rank)
+    progress = None if resume is None else trusted_progress(resume.checkpoint)
+    source = open_source(plan)
+    loader, eval_rows = _data(plan, session.ranks.rank, reader, position(progress, plan))
 
     def learning_rate(step: int) -> float:
         return recipe.optimizer.learning_rate * learning_rate_ratio(recipe.schedule, step, loader.total_steps)
@@ -73,14 +101,17 @@ def _train(plan: Plan, session: RankSession, mesh: DeviceMesh, device: torch.dev
         view = stack.enter_context(open_view(session.terminal, loader.total_steps))
         inner = InnerBackends.listening()
         prewarm_kernels(plan, device, view.say, lambda: bool(session.stop.requested))
-        model, reduction = assemble_model(plan, mesh, device, source)
-        optimizer = build_adamw(model.parameters(), recipe.optimizer)
-        train_step = TrainStep(model, optimizer, learning_rate, recipe.train.max_grad_norm, device, reduction)
-        meter = assemble_meter(plan, device)
+        model, reduction = assemble_model(plan, mesh, device, source, view.say, is_resumed=resume is not None)
+        optimizer = build_adamw(model.parameters(), recipe.optimizer, seed=recipe.train.seed)
+        if resume is not None:
+            restore_state(resume.checkpoint, model, optimizer)
+        in_backward = InBackward(optimizer, reduction.whole()) if recipe.optimizer.in_backward else None
+        train_step = TrainStep(
+            model, optimizer, learning_rate, recipe.train.max_grad_norm, device, reduction, in_backward
+        )
+        meter = assemble_meter(plan, device, totals(progress))
         if device.type == "cuda":
-            view.say(
-                "warming up: the largest micro-batch, forward and backward; tunes kernels that are new to this machine"
-            )
+            view.say("warming up: a step that changes nothing, of the largest micro-batch; tunes kernels new to it")
             view.say(f"warmed up in {warm_up(loader.heaviest_micro_batch(), train_step):.0f} s")
         kernels, warning = pass_kernels_check(plan, model, inner.taken)
         if warning is not None:
@@ -93,38 +124,48 @@ def _train(plan: Plan, session: RankSession, mesh: DeviceMesh, device: torch.dev
         if is_dry_run:
             dry_run(loader.heaviest_step(), train_step, view.say, meter.peak_memory_gib)
             return 0
-        metrics = stack.enter_context(MetricsFile(folder.metrics_jsonl)) if is_first else None
         read_gpu = stack.enter_context(gpu_sampler(device_uuid(device)))
+        metrics = MetricsFile(folder.metrics_jsonl) if is_first else None
+        report = Report(meter, metrics, view, learning_rate, read_gpu)
+        seed_generators(training_generators(device), recipe.train.seed)
+        if resume is not None and progress is not None:
+            replay_logged(resume, plan, folder, train_step, report)
+            take_up(resume, progress, folder, train_step, report)
         if is_first:
             write_kernels_json(folder.kernels_json, plan, kernels, inner.taken)
             write_exactness_json(folder.exactness_json, exactness)
-        report = Report(meter, metrics, view, learning_rate, read_gpu)
-        stopped_by = fit(assemble_run(plan, folder, loader, train_step, report, rows.eval, session))
+        if metrics is not None:
+            stack.enter_context(metrics)
+        saver = stack.enter_context(assemble_saver(plan, folder, train_step, report, session.ranks))
+        seen = best(progress, recipe.evaluate.patience)
+        resumed_at = 0 if progress is None else progress.step
+
+        def be_patient(seconds: float) -> None:
+            set_patience(mesh, seconds)
+
+        stopped_by = fit(
+            assemble_run(plan, loader, train_step, report, eval_rows, session, saver, seen, be_patient, resumed_at)
+        )
+        for remark in loader.remarks(is_over=not stopped_by):
+            report.say(remark)
         if stopped_by:
             return stopped_by
+        be_patient(LONG_SECONDS)
         if recipe.checkpoint.enabled and recipe.checkpoint.export:
             report.say(f"exporting to {folder.export}")
-            export(
-                folder.export,
-                model,
-                plan.model.config,
-                source=source,
-                tokenizer_folder=Path(plan.tokenizer_folder),
-                code_folder=None if plan.model.code_folder is None else Path(plan.model.code_folder),
-                chat_template=_chat_template(plan),
-            )
+            export_model(folder.export, model, plan, source)
         report.done()
     return 0
 
 
-def _source(plan: Plan) -> SafetensorsFolder | None:
-    """Where the weights come from; None where they are drawn."""
-    if plan.model.weights == "random":
-        return None
-    assert plan.model.folder is not None, "the launcher downloads a model before it starts workers"
-    return SafetensorsFolder(Path(plan.model.folder))
+def _data(plan: Plan, rank: int, reader: Reader | None, start: DataPosition) -> tuple[Steps, TokenizedRows | None]:
+    """The steps of this rank, and the rows to evaluate on.
 
-
-def _chat_template(plan: Plan) -> str | None:
-    path = plan.recipe.model.chat_template
-    return None if path is None else Path(path).read_text(encoding="utf-8")
+    Args:
+        reader: of a stream.
+        start: what a resumed run has taken; a stream knows by the step.
+    """
+    if reader is not None:
+        return StreamLoader(reader, plan), prepare_evaluation(plan)
+    rows = prepare(plan, progress=False)
+    return Loader(rows.train, plan, rank, start), rows.eval

@@ -20,6 +20,7 @@ from sft_cli.errors import KernelError
 from sft_cli.kernels import attention, reference
 from sft_cli.kernels.segments import Segments
 from sft_cli.model.language_model import LanguageModel
+from sft_cli.parallel import activation_offload
 from sft_cli.train.exactness import Exactness, check_exactness
 
 CPU = torch.device("cpu")
@@ -86,7 +87,7 @@ def test_every_family_passes_on_one_rank(mesh: DeviceMesh) -> None:
 
 
 def test_every_family_passes_on_two_ranks_and_all_stop_when_one_leaks() -> None:
-    settings = [(torch.float32, "full", True), (torch.bfloat16, "none", True)]
+    settings = [(torch.float32, "full", True), (torch.bfloat16, "selective", True)]
     # One of the two for each, but both for the hybrid.
     by_family = {family: [settings[index % 2]] for index, family in enumerate(CONFIGS)} | {"qwen3_5": settings}
     ranks = on_ranks(2, pass_families, by_family)
@@ -106,8 +107,21 @@ def assert_passed(found: dict[str, Any]) -> None:
         assert exactness.logits_difference < exactness.logits_tolerance / 4, setting
 
 
-def test_a_model_on_bfloat16_autocast_passes_with_checkpointing(mesh: DeviceMesh) -> None:
-    model = make_model("qwen3_5", mesh=mesh, sharded=False, checkpointing="full", compute_dtype=torch.bfloat16)
+@pytest.mark.parametrize("offload", [False, True])
+@pytest.mark.parametrize("checkpointing", ["none", "full", "selective"])
+def test_a_model_on_bfloat16_autocast_passes_with_checkpointing(
+    mesh: DeviceMesh, monkeypatch: pytest.MonkeyPatch, checkpointing: str, offload: bool
+) -> None:
+    monkeypatch.setattr(activation_offload, "SMALLEST_BYTES", 1)
+    model = make_model(
+        "qwen3_5",
+        config=SHORT,
+        mesh=mesh,
+        sharded=False,
+        checkpointing=checkpointing,
+        offload=offload,
+        compute_dtype=torch.bfloat16,
+    )
     assert check(model, torch.bfloat16).logits_difference < 0.03
 
 

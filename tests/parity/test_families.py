@@ -109,8 +109,8 @@ def train(
         seen.append(model)
         original(target, model, *arguments, **options)
 
-    original = worker.export
-    monkeypatch.setattr(worker, "export", export)
+    original = worker.export_model
+    monkeypatch.setattr(worker, "export_model", export)
     assert worker.run(tmp_path / "run" / "plan.json", Session(), is_dry_run=False) == 0  # type: ignore[arg-type]
     return Trained(seen[0], tmp_path / "run" / "export", facts.parameters)
 

@@ -63,8 +63,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         folder.mkdir()
         plan.write(folder / "plan.json")
 
-        def changed(*arguments: Any) -> Any:
-            model, reduction = assemble_model(*arguments)
+        def changed(*arguments: Any, **options: Any) -> Any:
+            model, reduction = assemble_model(*arguments, **options)
             change(model)
             return model, reduction
 

@@ -60,7 +60,7 @@ def loss_and_gradients(model: LanguageModel) -> tuple[Tensor, dict[str, Tensor]]
     return total.detach(), {name: parameter.grad for name, parameter in model.named_parameters()}
 
 
-@pytest.mark.parametrize("checkpointing", ["none", "full"])
+@pytest.mark.parametrize("checkpointing", ["none", "full", "selective"])
 @pytest.mark.parametrize("family", list(CONFIGS))
 def test_they_compute_what_the_modules_did(family: str, checkpointing: str, calls: Counter[str]) -> None:
     expected_loss, expected = loss_and_gradients(make_model(family))

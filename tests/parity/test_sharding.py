@@ -21,6 +21,7 @@ from torch.distributed.tensor import DTensor
 
 from sft_cli.data.batch import Batch, pack_rows
 from sft_cli.optim.adamw import build_adamw
+from sft_cli.parallel import activation_offload
 from sft_cli.parallel.mesh import build_mesh
 from sft_cli.parallel.reduction import GradientReduction
 from sft_cli.recipe.schema import OptimizerSection
@@ -33,7 +34,13 @@ OPTIONS: dict[str, list[Any]] = {
     "buffers": ["allocator", "preallocated"],
     "defer_reduce": [False, True],
     "cpu_offload": [False, True],
-    "activation_checkpointing": [{"mode": "none"}, {"mode": "full"}, {"mode": "full", "layers": 1}],
+    "activation_checkpointing": [
+        {"mode": "none"},
+        {"mode": "full"},
+        {"mode": "full", "layers": 1, "offload": True},
+        {"mode": "selective"},
+        {"mode": "selective", "offload": True},
+    ],
 }
 """Keys of the recipe's `sharding`, and the model. Every run accumulates over micro-batches."""
 
@@ -75,6 +82,7 @@ def unsharded(mesh: DeviceMesh) -> dict[str, Any]:
 
 
 def sharded(mesh: DeviceMesh, runs: list[dict[str, Any]]) -> list[Any]:
+    activation_offload.SMALLEST_BYTES = 1  # in a process of its own
     rank, ranks = mesh.get_local_rank(), mesh.size()
     found = []
     for run in runs:

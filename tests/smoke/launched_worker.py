@@ -38,8 +38,8 @@ def act(name: str, session: RankSession) -> int:
             raise DataError("not a row", where="chat.jsonl:104", fix="Mend the row.")
         case "bug":
             raise ValueError("a bug")
-        case "lost_peer":
-            time.sleep(0.2)
+        case "lost_peer" | "lost_peer_later":
+            time.sleep(0.2 if name == "lost_peer" else 3.0)
             raise RuntimeError("[gloo/transport/tcp/pair.cc] Connection closed by peer")
         case "killed":
             time.sleep(0.2)

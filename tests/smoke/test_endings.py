@@ -54,5 +54,6 @@ def test_a_loss_that_is_no_number_ends_with_7(tmp_path: Path) -> None:
     assert ended.code == 7
     assert ended.err.count("error:") == 1
     assert "at step" in ended.err
+    assert "rows of the tokenised data, counted from 0: " in ended.err
     assert not (tmp_path / "run" / "checkpoints").exists()
     assert all(line.get("event") != "done" for line in read_metrics(tmp_path / "run"))

@@ -53,6 +53,11 @@ class Launch:
 
         wait_until(are_inside, seconds=60)
 
+    def worker(self, rank: int) -> int:
+        """Its process id."""
+        log = (self.logs / f"rank-{rank}.log").read_text()
+        return int(log.split("pid ", 1)[1].split()[0])
+
     def end(self) -> tuple[int, str, str]:
         stdout, stderr = self.process.communicate(timeout=60)
         return self.process.returncode, stdout, stderr
@@ -115,6 +120,32 @@ def test_first_signal_lets_workers_save(launch: Callable[[list[str]], Launch]) -
     assert run.living() == []
 
 
+def test_an_announced_end_saves_and_the_end_itself_cuts_nothing_short(launch: Callable[[list[str]], Launch]) -> None:
+    """Slurm sends SIGUSR1 before a job's time is over (`--signal=USR1@120`), and SIGTERM when it is."""
+    run = launch(["wait", "wait"])
+    run.wait_for_workers()
+    told_at = time.monotonic()
+    run.process.send_signal(signal.SIGUSR1)
+    time.sleep(1.0)
+    run.process.send_signal(signal.SIGTERM)
+    exit_code, _, stderr = run.end()
+    assert exit_code == 143, stderr
+    assert "SIGUSR1: stopping after this step" in stderr
+    assert time.monotonic() - told_at >= 3.0, "the workers were cut short while stopping"
+    assert run.living() == []
+
+
+def test_a_second_announcement_is_a_second_signal(launch: Callable[[list[str]], Launch]) -> None:
+    run = launch(["hang", "hang"])
+    run.wait_for_workers()
+    run.process.send_signal(signal.SIGUSR1)
+    time.sleep(1.0)
+    run.process.send_signal(signal.SIGUSR1)
+    exit_code, _, stderr = run.end()
+    assert exit_code == 1
+    assert "killed by a second SIGUSR1" in stderr
+
+
 def test_second_signal_ends_all_at_once(launch: Callable[[list[str]], Launch]) -> None:
     run = launch(["hang", "hang"])
     run.wait_for_workers()
@@ -165,6 +196,26 @@ def test_silent_death_is_named_before_its_consequence(launch: Callable[[list[str
     assert "rank 1 was killed by SIGKILL" in stderr
     assert "the last words" in stderr
     assert "closed by peer" not in stderr
+
+
+def test_a_rank_that_hangs_is_named_and_says_where(launch: Callable[[list[str]], Launch]) -> None:
+    """The other one has waited for it in a collective until that timed out."""
+    run = launch(["lost_peer", "hang"])
+    exit_code, _, stderr = run.end()
+    assert exit_code == 1
+    assert "rank 1 hangs" in stderr
+    assert "launched_worker.py" in (run.logs / "rank-1.log").read_text(), "the stacks of its threads"
+    assert run.living() == []
+
+
+def test_a_rank_that_was_stopped_from_outside_is_named_too(launch: Callable[[list[str]], Launch]) -> None:
+    run = launch(["lost_peer_later", "hang"])
+    run.wait_for_workers()
+    os.kill(run.worker(1), signal.SIGSTOP)
+    exit_code, _, stderr = run.end()
+    assert exit_code == 1
+    assert "rank 1 hangs" in stderr
+    assert run.living() == []
 
 
 def test_single_rank_that_leaves_without_a_word_is_no_success(launch: Callable[[list[str]], Launch]) -> None:

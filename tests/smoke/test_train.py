@@ -23,6 +23,7 @@ STEP_KEYS = {
     "step_seconds",
     "data_wait_seconds",
     "peak_memory_gib",
+    "batch_hash",
 }
 
 EVALUATED = {"data.eval": "[{path: builtin:chat, split: heldout}]", "evaluate.at_start": "true"}
@@ -134,6 +135,25 @@ def test_bfloat16_and_padding(tmp_path: Path) -> None:
     assert all(line["tokens"] < line["slots"] for line in steps)
     assert not (tmp_path / "run" / "checkpoints").exists()
     assert not (tmp_path / "run" / "export").exists()
+
+
+def test_recomputing_and_offloading_change_no_number(tmp_path: Path) -> None:
+    """Two ranks; the plan finds no GPU to fill, so `auto` means all layers."""
+    losses = []
+    for mode, layers, offload in [("none", "all", "false"), ("selective", "auto", "true")]:
+        folder = tmp_path / mode
+        changes = {
+            "launch.gpus": "2",
+            "train.max_steps": "2",
+            "checkpoint.enabled": "false",
+            "sharding.activation_checkpointing.mode": mode,
+            "sharding.activation_checkpointing.layers": layers,
+            "sharding.activation_checkpointing.offload": offload,
+        }
+        ended = sftune("train", *tiny(folder, **changes), cwd=tmp_path)
+        assert ended.code == 0, ended.err
+        losses.append([(line["loss"], line["grad_norm"]) for line in training_steps(folder / "run")])
+    assert losses[0] == losses[1]
 
 
 def test_a_dry_run_leaves_the_plan_alone(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from sft_cli.model.build import build
 from sft_cli.model.language_model import LanguageModel
 from sft_cli.model.weights import draw_weights, materialise
 from sft_cli.parallel.apply import parallelise
+from sft_cli.parallel.kept_calls import kept
 from sft_cli.parallel.reduction import GradientReduction
 from sft_cli.recipe.schema import KernelsSection, ShardingSection
 from sft_cli.worker.assemble import kernel_layers
@@ -151,15 +152,19 @@ def make_model(
     mesh: DeviceMesh | None = None,
     sharded: bool = True,
     checkpointing: str = "none",
+    checkpointed_layers: str | int = "all",
+    offload: bool = False,
     seed: int = 0,
     compute_dtype: torch.dtype = torch.float32,
+    master_dtype: torch.dtype = torch.float32,
     kernels: KernelsSection = REFERENCES,
     **sharding: Any,
 ) -> LanguageModel:
     """See `make_sharded_model`, without the reduction."""
     return make_sharded_model(
-        family, config=config, mesh=mesh, sharded=sharded, checkpointing=checkpointing, seed=seed,
-        compute_dtype=compute_dtype, kernels=kernels, **sharding,
+        family, config=config, mesh=mesh, sharded=sharded, checkpointing=checkpointing,
+        checkpointed_layers=checkpointed_layers, offload=offload, seed=seed, compute_dtype=compute_dtype,
+        master_dtype=master_dtype, kernels=kernels, **sharding,
     )[0]  # fmt: skip
 
 
@@ -170,23 +175,26 @@ def make_sharded_model(
     mesh: DeviceMesh | None = None,
     sharded: bool = True,
     checkpointing: str = "none",
+    checkpointed_layers: str | int = "all",
+    offload: bool = False,
     seed: int = 0,
     compute_dtype: torch.dtype = torch.float32,
+    master_dtype: torch.dtype = torch.float32,
     kernels: KernelsSection = REFERENCES,
     **sharding: Any,
 ) -> tuple[LanguageModel, GradientReduction]:
-    """A model with random float32 weights on the mesh's device; sharded with FSDP2 where there is a mesh.
+    """A model with random weights on the mesh's device; sharded with FSDP2 where there is a mesh.
 
     Args:
         config: default: the family's of `CONFIGS`.
         sharding: keys of the recipe's section.
     """
     config = CONFIGS[family] if config is None else config
-    model = build(config, family=family, dtype=torch.float32, loss=LOSS[kernels.loss]())
-    install(kernel_layers(model), kernels)
+    model = build(config, family=family, dtype=master_dtype, loss=LOSS[kernels.loss]())
+    install(kernel_layers(model), kernels, expensive=kept)
     options = {
         "backend": "none" if mesh is None or not sharded else "fsdp2",
-        "activation_checkpointing": {"mode": checkpointing},
+        "activation_checkpointing": {"mode": checkpointing, "layers": checkpointed_layers, "offload": offload},
         **sharding,
     }
     reduction = parallelise(
@@ -200,8 +208,9 @@ def make_sharded_model(
         mesh=mesh,  # type: ignore[arg-type]
         compute_dtype=compute_dtype,
     )
-    materialise(model, config, torch.device("cpu" if mesh is None else mesh.device_type))
-    draw_weights(model, config, seed=seed)
+    device = torch.device("cpu" if mesh is None else mesh.device_type)
+    materialise(model, config, device)
+    draw_weights(model, config, seed=seed, device=device)
     return model, reduction
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from sft_cli.data.files.compression import open_stream
+from sft_cli.data.files.data_file import DataFile
+from sft_cli.data.files.json_text import parse_json
 from sft_cli.data.raw import BadRow, RawRow
 from sft_cli.errors import DataError
 
@@ -18,8 +18,12 @@ JSON_COLUMNS = ("messages", "conversations", "tools", "history")
 LONGEST_CELL = 2**26
 """Characters. Without a bound a quote that nobody closes would swallow the rest of a file of any size."""
 
+NEVER_CLOSED = "a quote that is never closed, and takes the rest of the file along"
+_END_IN_QUOTES = "unexpected end of data"
+"""What Python's module says then."""
 
-def read_csv(file: Path) -> Iterator[RawRow]:
+
+def read_csv(file: DataFile) -> Iterator[RawRow]:
     """A record that is no CSV, or has too few or too many cells, is a row with a problem. Blank lines are none.
 
     A place is the line where a record begins: quoted cells may hold line breaks.
@@ -42,6 +46,9 @@ def read_csv(file: Path) -> Iterator[RawRow]:
                 return
             except csv.Error as error:
                 problem = BadRow("not CSV", str(error), "A cell with quotes, commas or line breaks goes in quotes.")
+                if str(error) == _END_IN_QUOTES and lines.number > begin:
+                    detail = f"lines {begin} to {lines.number}"
+                    problem = BadRow(NEVER_CLOSED, detail, "Close it, or double it where it belongs to the text.")
             problem = lines.problem() or problem
             if not cells and problem is None:
                 continue
@@ -105,7 +112,7 @@ def _row(header: list[str], cells: list[str]) -> dict[str, Any]:
             row[name] = cell
         elif cell.strip():
             try:
-                row[name] = json.loads(cell)
+                row[name] = parse_json(cell)
             except (ValueError, RecursionError) as error:
                 fix = "Write the list as JSON text, not as Python prints it."
                 raise BadRow(f"no JSON in column {name}", str(error), fix) from error

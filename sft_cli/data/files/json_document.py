@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from sft_cli.data.files.compression import open_stream
+from sft_cli.data.files.data_file import DataFile
+from sft_cli.data.files.json_text import parse_json
 from sft_cli.data.formats import detect
 from sft_cli.data.raw import RawRow
 from sft_cli.errors import DataError
 
 
-def read_json(file: Path) -> Iterator[RawRow]:
+def read_json(file: DataFile) -> Iterator[RawRow]:
     """The rows of a document, whose places count rows and not lines.
 
     Raises:
@@ -24,7 +25,7 @@ def read_json(file: Path) -> Iterator[RawRow]:
     if not content.strip():
         return
     try:
-        rows = _rows_of(json.loads(content.decode("utf-8-sig")), file)
+        rows = _rows_of(parse_json(content.decode("utf-8-sig")), file)
     except UnicodeDecodeError as error:
         raise DataError(f"not UTF-8: {error}", where=str(file), fix="Save it as UTF-8.") from error
     except json.JSONDecodeError as error:
@@ -36,7 +37,7 @@ def read_json(file: Path) -> Iterator[RawRow]:
         yield RawRow(f"{file}:{number}", row, number / len(rows))
 
 
-def _rows_of(document: Any, file: Path) -> list[Any]:
+def _rows_of(document: Any, file: DataFile) -> list[Any]:
     """A list is the rows; an object is one row, or holds the rows under its only key with a list of something."""
     if isinstance(document, list):
         return document

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 from sft_cli.data.files.compression import open_stream
+from sft_cli.data.files.data_file import DataFile
+from sft_cli.data.files.json_text import parse_json
 from sft_cli.data.raw import BadRow, RawRow
 
 
-def read_json_lines(file: Path) -> Iterator[RawRow]:
+def read_json_lines(file: DataFile) -> Iterator[RawRow]:
     """A line that is not UTF-8 or not JSON is a row with a problem; blank lines are none."""
     with open_stream(file) as (stream, share_read):
         # Bytes are split on \n alone: U+2028 and its like, which str.splitlines would cut at, are text.
@@ -20,7 +21,7 @@ def read_json_lines(file: Path) -> Iterator[RawRow]:
                 # A byte-order mark in the middle is what `cat` leaves of files that begin with one.
                 text = line.decode("utf-8-sig").strip(" \t\r\n")
                 if text:
-                    yield RawRow(place, json.loads(text, parse_constant=_refuse_constant), share)
+                    yield RawRow(place, parse_json(text), share)
             except UnicodeDecodeError as error:
                 problem = BadRow(
                     "not UTF-8", f"{error.reason} at byte {error.start + 1} of the line", "Save it as UTF-8."
@@ -31,8 +32,3 @@ def read_json_lines(file: Path) -> Iterator[RawRow]:
                 what = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
                 problem = BadRow("not JSON", what, "A .jsonl file holds one JSON object a line.")
                 yield RawRow(place, None, share, problem)
-
-
-def _refuse_constant(name: str) -> None:
-    """Python reads NaN and Infinity, which are no JSON, and would write them into tool arguments."""
-    raise ValueError(f"{name} is no JSON number")

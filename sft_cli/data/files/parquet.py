@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sft_cli.data.files.data_file import DataFile
 from sft_cli.data.files.row_values import without_nulls
 from sft_cli.data.raw import BadRow, RawRow
 from sft_cli.errors import DataError
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
 
-def read_parquet(file: Path) -> Iterator[RawRow]:
+def read_parquet(file: DataFile) -> Iterator[RawRow]:
     """A batch of rows in memory at a time; their places count rows. One with text that is not UTF-8 has a problem.
 
     Raises:
@@ -25,7 +25,7 @@ def read_parquet(file: Path) -> Iterator[RawRow]:
 
     number = 0
     try:
-        with pq.ParquetFile(file) as table:
+        with file.open("rb", 0) as raw, pq.ParquetFile(raw) as table:
             rows = max(table.metadata.num_rows, 1)
             for batch in table.iter_batches(batch_size=1024):
                 for value, problem in _values(batch):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sft_cli.data.files.compression import uncompressed_name
 from sft_cli.data.files.csv_table import read_csv
+from sft_cli.data.files.data_file import DataFile
 from sft_cli.data.files.json_document import read_json
 from sft_cli.data.files.json_lines import read_json_lines
 from sft_cli.data.files.parquet import read_parquet
@@ -20,7 +21,7 @@ _UNREADABLE = (OSError, EOFError, zlib.error)
 """What opening and reading raise: no permission, a broken disk, a damaged or cut archive."""
 
 
-def read_file(file: Path) -> Iterator[RawRow]:
+def read_file(file: DataFile) -> Iterator[RawRow]:
     """Read the rows of one file, in order. A line that is not JSON is a row with a problem.
 
     All but .json is read as it goes, whatever its size.

@@ -74,3 +74,11 @@ def test_random_weights_of_its_shape_need_no_download(planned: Callable[..., dic
     pretrained = planned(recipe, gpu)
     assert random["memory_gib"] == pretrained["memory_gib"]
     assert random["fits"] is True
+
+
+def test_the_headline_model_fits_one_gpu(planned: Callable[..., dict[str, Any]]) -> None:
+    document = planned("qwen27b-one-gpu", "h200")
+    assert document["fits"] is True
+    assert 110 < document["memory_gib"]["total"] < 125
+    assert document["micro_batches_per_step"] == 1
+    assert planned("qwen27b", "h200", "--set", "launch.gpus=1")["fits"] is False

@@ -340,3 +340,18 @@ def test_a_terminal_without_unicode_gets_ascii(on_a_terminal: Callable[..., str]
     shown = on_a_terminal("data", recipe(chat("Grüße?", "世界")), PYTHONIOENCODING="ascii")
     assert shown.isascii()
     assert r"Gr\xfc\xdfe" in shown
+
+
+def test_of_a_stream_the_first_rows_are_looked_at(sftune: Sftune, recipe: Callable[..., str], monkeypatch) -> None:
+    monkeypatch.setattr("sft_cli.data.stream.look.FIRST_ROWS", 64)
+    rows = "".join(chat("Which?", f"Number {number}.") for number in range(100))
+    name = recipe(rows + BROKEN, "streaming: true", "train: {max_steps: 5}")
+    ended = sftune("data", name)
+    assert ended.code == 0, ended.err
+    assert "the first 64 rows of a stream, the rest not read" in ended.out
+    assert "these rows, micro-batches of up to 512 slots" in ended.out
+    found = json.loads(sftune("data", name, "--json").out)
+    assert (found["rows"], found["is_whole"]) == (64, False)
+    ended = sftune("data", name, "--row", "99")
+    assert "Number 99." in ended.out
+    assert sftune("data", name, "--row", "100").code == 3

@@ -103,6 +103,14 @@ def test_data_that_is_not_there_gives_no_steps_and_the_reason(sftune: Callable[.
     assert "steps            unknown: r.yaml:2: data.train.0.path: no such file" in sftune("plan", "r.yaml").out
 
 
+def test_a_stream_is_planned_without_being_read(sftune: Callable[..., Ended]) -> None:
+    Path("r.yaml").write_text(TINY + "data: {train: 's3://far/away.jsonl', streaming: true}\ntrain: {max_steps: 70}\n")
+    found = plan_json(sftune("plan", "r.yaml", "--json"))
+    assert found["steps"] == 70
+    (because,) = [choice["because"] for choice in found["choices"] if choice["key"] == "steps"]
+    assert because.startswith("train.max_steps; a run ends earlier where the stream ends before")
+
+
 def test_data_that_can_not_be_used_gives_no_steps_and_the_reason(
     sftune: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
 ) -> None:

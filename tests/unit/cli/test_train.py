@@ -43,8 +43,9 @@ def workers(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """What the launcher was asked to run; it runs nothing and ends with `code`."""
     calls: Calls = []
 
-    def run_workers(plan_path: Path, world: World, logs: Path, *, dry_run: bool = False) -> int:
-        calls.append({"plan": Plan.read(plan_path), "world": world, "logs": logs, "dry_run": dry_run})
+    def run_workers(plan_path: Path, world: World, logs: Path, *, dry_run: bool, resume: Any) -> int:
+        plan = Plan.read(plan_path)
+        calls.append({"plan": plan, "world": world, "logs": logs, "dry_run": dry_run, "resume": resume})
         return 0
 
     monkeypatch.setattr("sft_cli.launch.supervise.run_workers", run_workers)
@@ -60,7 +61,7 @@ def execs(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """What this process was asked to become."""
     calls: Calls = []
 
-    def exec_worker(plan_path: Path, world: World, joined: Any, logs: Path, *, dry_run: bool = False) -> None:
+    def exec_worker(plan_path: Path, world: World, joined: Any, logs: Path, *, dry_run: bool, resume: Any) -> None:
         calls.append(
             {"plan": Plan.read(plan_path), "path": plan_path, "joined": joined, "logs": logs, "dry_run": dry_run}
         )

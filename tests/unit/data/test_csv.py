@@ -52,6 +52,7 @@ def test_chats_are_json_in_a_cell(tmp_path: Path) -> None:
         (b"a\xff,b", "not UTF-8"),
         (b"x,\"[{'role': 'user'}]\"", "no JSON in column messages"),
         (b"x," + b"[" * 100_000, "no JSON in column messages"),
+        (b'x,"[{""role"": 1, ""role"": 2}]"', "no JSON in column messages"),
     ],
 )
 def test_a_bad_record_is_a_row_with_a_problem_and_reading_goes_on(tmp_path: Path, record: bytes, reason: str) -> None:
@@ -65,7 +66,8 @@ def test_a_bad_record_is_a_row_with_a_problem_and_reading_goes_on(tmp_path: Path
 def test_a_quote_that_nobody_closes_is_told_with_its_line(tmp_path: Path) -> None:
     rows = rows_of(tmp_path, b'a,b\n1,2\n"3,4\n5,6\n')
     assert [(row.place[-1], row.problem is None) for row in rows] == [("2", True), ("3", False)]
-    assert rows[1].problem.reason == "not CSV"
+    assert str(rows[1].problem) == "a quote that is never closed, and takes the rest of the file along: lines 3 to 4"
+    assert rows_of(tmp_path, b'a,b\n1,2\n"3,4\n')[-1].problem.reason == "not CSV", "it takes nothing along"
 
 
 def test_a_cell_longer_than_any_chat_is_a_bad_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

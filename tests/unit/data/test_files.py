@@ -48,6 +48,7 @@ def test_byte_order_marks_that_stand_alone_or_in_the_middle(tmp_path: Path, mark
         (b'{"messages": [', "not JSON: Expecting value at column 15"),
         (b'{"arguments": NaN}', "not JSON: NaN is no JSON number"),
         (b'{"arguments": -Infinity}', "not JSON: -Infinity is no JSON number"),
+        (b'{"a": 1, "b": {"c": 1, "c": 2}}', 'not JSON: the key "c" stands twice in an object'),
     ],
 )
 def test_a_bad_line_has_one_number_of_a_line_and_no_number_that_json_has_not(

@@ -14,6 +14,7 @@ from sft_cli.data.hub_copies import copies
 from sft_cli.data.pinning import note_pins, pin_sources
 from sft_cli.data.prepare import PreparedData, prepare
 from sft_cli.data.sources import is_hub, open_source
+from sft_cli.data.stream.rows import Stream
 from sft_cli.errors import DataError
 from sft_cli.plan import hub
 from sft_cli.plan.plan import Plan
@@ -239,3 +240,34 @@ def test_what_is_a_hub_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (tmp_path / "owner" / "name").mkdir(parents=True)
     for path in ("owner/name", "builtin:chat", "./x", "x.jsonl", "a/b/c"):
         assert not is_hub(SourceSection(path=path))
+
+
+def test_a_stream_makes_no_copy(make_plan: Callable[..., Plan], chats: FakeRepo, tmp_path: Path) -> None:
+    source = {"path": chats.id, "split": "train+test"}
+    plan = pin_sources(make_plan(data={"train": source, "streaming": True}), progress=False)
+    pinned = plan.recipe.data.train[0].revision
+    chats.commit({**FILES, "data/train.jsonl": lines("other")})
+    stream = Stream(plan)
+    streamed = [row.chat.token_ids.tolist() for row in stream.epoch(0)]
+    assert copies(chats.id) == []
+    assert not (tmp_path / "cache").exists()
+    kept = {**source, "revision": pinned}
+    rows = prepare(make_plan(data={"train": kept}), progress=False).train
+    assert streamed == [rows.row(index)[0].tolist() for index in range(4)]
+
+
+def test_a_stream_of_part_of_a_split_is_refused(make_plan: Callable[..., Plan], chats: FakeRepo) -> None:
+    source = {"path": chats.id, "split": "train[:2]"}
+    plan = pin_sources(make_plan(data={"train": source, "streaming": True}), progress=False)
+    with pytest.raises(DataError, match=r"the split train\[:2\] can't be streamed") as caught:
+        prepare(plan, progress=False)
+    assert "streaming: false" in (caught.value.fix or "")
+
+
+def test_a_stream_that_breaks_off_is_told(make_plan: Callable[..., Plan], the_hub: FakeHub, chats: FakeRepo) -> None:
+    plan = pin_sources(make_plan(data={"train": chats.id, "streaming": True}), progress=False)
+    rows = Stream(plan).epoch(0)
+    chats.status = 404
+    with pytest.raises(DataError) as caught:
+        list(rows)
+    assert caught.value.where == chats.id

@@ -70,6 +70,47 @@ def test_a_short_round_is_completed_with_a_filler_that_counts_in_slots(make_plan
     assert filler.slots == real.slots == TOKENS
 
 
+@pytest.mark.parametrize("mode", ["packing", "padding"])
+@pytest.mark.parametrize("balance", ["none", "attention"])
+@with_fixture
+@given(
+    lengths=st.lists(st.integers(2, TOKENS), min_size=12, max_size=40),
+    ranks=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    epochs=st.integers(1, 2),
+    share=st.floats(0, 1),
+)
+def test_resumed_on_other_ranks_no_row_is_lost_or_doubled(
+    make_plan, mode: str, balance: str, lengths: list[int], ranks: tuple[int, int], epochs: int, share: float
+) -> None:
+    """And on as many, the steps are exactly those that would have been."""
+    if (mode, balance) == ("padding", "attention"):
+        return
+    batching, train = {"mode": mode, "tokens": TOKENS, "balance": balance}, {"epochs": epochs, "tokens_per_step": 48}
+    plans = [make_plan(ranks=count, batching=batching, train=train) for count in ranks]
+    rows = rows_of(lengths)
+    try:
+        before = [list(Loader(rows, plans[0], rank).steps()) for rank in range(ranks[0])]
+        at = before[0][int(share * (len(before[0]) - 1))]
+        assert at.position is not None
+        loaders = [Loader(rows, plans[1], rank, at.position) for rank in range(ranks[1])]
+    except DataError:
+        return
+    after = [list(loader.steps(at.step)) for loader in loaders]
+    assert [step.step for step in after[0]] == list(range(at.step + 1, loaders[0].total_steps + 1))
+    seen = sum((tokens_seen(steps[: at.step]) for steps in before), Counter())
+    seen += sum((tokens_seen(steps) for steps in after), Counter())
+    assert seen == Counter({index + 1: epochs * length for index, length in enumerate(lengths)})
+    if ranks[0] == ranks[1]:
+        for one, other in zip(before, after, strict=True):
+            assert [(s.step, s.epoch, s.position) for s in one[at.step :]] == [
+                (s.step, s.epoch, s.position) for s in other
+            ]
+            digests = [
+                [batch.digest for step in steps for batch in step.micro_batches] for steps in (one[at.step :], other)
+            ]
+            assert digests[0] == digests[1]
+
+
 @pytest.mark.parametrize("start", [0, 1, 4, 5, 9, 10])
 def test_starting_later_gives_the_steps_of_an_unbroken_run(make_plan, start: int) -> None:
     plan = make_plan(batching={"tokens": TOKENS}, train={"epochs": 3, "tokens_per_step": TOKENS, "max_steps": 10})

@@ -23,6 +23,7 @@ from sft_cli.data.prepare import prepare
 from sft_cli.data.remote import copies, filesystem
 from sft_cli.data.remote.listing import Listing, RemoteFile, ask_for_listing, pinned_listing
 from sft_cli.data.sources import open_source
+from sft_cli.data.stream.rows import Stream
 from sft_cli.errors import CheckpointError, DataError
 from sft_cli.recipe.schema import SourceSection
 
@@ -260,3 +261,46 @@ def test_a_name_without_the_query_of_the_web() -> None:
         RemoteFile(address, "", None).name for address in ("https://x.org/d/a.jsonl?download=true", "s3://b/a?.csv")
     ]
     assert names == ["a.jsonl", "a?.csv"]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz", "jsonl.zst", "parquet"])
+def test_a_stream_is_read_through_without_a_copy(make_plan, elsewhere: Elsewhere, tmp_path: Path, kind: str) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for part in ("1", "2"):
+        lines = [chat(f"{part}{number}") for number in range(50)]
+        path = tmp_path / f"{part}.{kind}"
+        if kind == "parquet":
+            pq.write_table(pa.Table.from_pylist([json.loads(line) for line in lines]), path)
+        elif kind == "jsonl.zst":
+            with pa.CompressedOutputStream(path, "zstd") as out:
+                out.write(b"\n".join(lines))
+        else:
+            path.write_bytes(gzip.compress(b"\n".join(lines)) if kind.endswith("gz") else b"\n".join(lines))
+        elsewhere.pipe(f"/bucket/{path.name}", path.read_bytes())
+    source = "elsewhere://bucket"
+    plan = pin_sources(make_plan(data={"train": source, "streaming": True}), progress=False)
+    streamed = list(Stream(plan).epoch(0))
+    assert not (tmp_path / "cache" / "files").exists()
+    assert streamed[-1].position == 1.0
+    kept = prepare(pin_sources(make_plan(data={"train": source}), progress=False), progress=False).train
+    assert [row.chat.token_ids.tolist() for row in streamed] == [kept.row(index)[0].tolist() for index in range(100)]
+
+
+def test_a_stream_that_breaks_off_and_a_bad_row_are_told_by_address(
+    make_plan, elsewhere: Elsewhere, monkeypatch
+) -> None:
+    elsewhere.pipe("/bucket/a.jsonl", chat("a") + b"\n{\n")
+    plan = pin_sources(make_plan(data={"train": "elsewhere://bucket/a.jsonl", "streaming": True}), progress=False)
+    with pytest.raises(DataError, match="not JSON") as caught:
+        list(Stream(plan).epoch(0))
+    assert caught.value.where.endswith("bucket/a.jsonl:2")
+    stream = Stream(plan)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("the far side is gone")
+
+    monkeypatch.setattr(Elsewhere, "open", refuse)
+    with pytest.raises(DataError, match=r"can't be read: the far side is gone"):
+        list(stream.epoch(0))

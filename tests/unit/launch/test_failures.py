@@ -76,6 +76,17 @@ def test_said_error_comes_before_a_silent_death() -> None:
     assert "the cause" in first(failure(ValueError("the cause"), 0, 1.0), silent={1: -6})
 
 
+def test_the_rank_that_was_waited_for_is_named() -> None:
+    """gloo times out where ranks wait; NCCL's watchdog aborts them."""
+    text = "[/pytorch/gloo/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 120000ms for recv operation"
+    lost = failure(RuntimeError(text), 0, 1.0)
+    hanging = first_error({0: lost}, {2: -6}, ranks=4, logs=LOGS, hanging=[1, 3])
+    assert "rank 1, 3 hangs" in str(hanging)
+    assert "rank 2 was killed by SIGKILL" in str(first_error({0: lost}, {2: -9}, ranks=4, logs=LOGS, hanging=[1]))
+    cause = failure(ValueError("the cause"), 2, 2.0)
+    assert "the cause" in str(first_error({0: lost, 2: cause}, {}, ranks=4, logs=LOGS, hanging=[1]))
+
+
 def test_silent_death_tells_the_signal_and_the_last_words(tmp_path: Path) -> None:
     (tmp_path / "rank-3.log").write_text("".join(f"line {number}\n\n" for number in range(9)))
     text = first(silent={3: -9}, logs=tmp_path)

@@ -16,6 +16,13 @@ def test_signal_sets_the_flag_and_no_more(number: signal.Signals) -> None:
         assert stop.requested == number
 
 
+def test_an_announced_end_counts_as_the_end() -> None:
+    """Slurm's `--signal=USR1@120`."""
+    with StopRequest() as stop:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert stop.requested == signal.SIGTERM
+
+
 def test_handlers_come_back() -> None:
     before = [signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)]
     with StopRequest():

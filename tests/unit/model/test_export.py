@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,11 +11,13 @@ from safetensors.torch import load_file, save_file
 from support.models import CONFIGS, make_model
 from transformers import AutoModelForCausalLM
 
-import sft_cli.model.export as export_module
+import sft_cli.model.safetensors_writer as writer_module
+from sft_cli.errors import CheckpointError
 from sft_cli.model.export import export
 from sft_cli.model.language_model import LanguageModel
-from sft_cli.model.safetensors_folder import INDEX, SafetensorsFolder
+from sft_cli.model.safetensors_folder import SafetensorsFolder
 from sft_cli.model.weights import load_weights
+from sft_cli.plan.local_model import SAFETENSORS_INDEX
 
 pytestmark = pytest.mark.usefixtures("lone_rank")
 
@@ -61,6 +64,7 @@ def test_names_shapes_and_dtypes_are_the_sources(tmp_path: Path, tokenizer_folde
     source = {name: p.detach().bfloat16() for name, p in model.transformers_named_parameters()}
     source["model.layers.0.linear_attn.A_log"] = source["model.layers.0.linear_attn.A_log"].float()
     source["mtp.layers.0.weight"] = torch.randn(3, 2)
+    source["mtp.layers.0.scale"] = torch.randn(5).to(torch.float8_e4m3fn)
     folder = tmp_path / "source"
     folder.mkdir()
     save_file(source, folder / "model.safetensors")
@@ -68,7 +72,7 @@ def test_names_shapes_and_dtypes_are_the_sources(tmp_path: Path, tokenizer_folde
     load_weights(model, SafetensorsFolder(folder))
     tensors = save(tmp_path / "export", model, tokenizer_folder, source=SafetensorsFolder(folder))
     assert {n: (t.shape, t.dtype) for n, t in tensors.items()} == {n: (t.shape, t.dtype) for n, t in source.items()}
-    assert all(torch.equal(tensors[name], source[name]) for name in source)
+    assert all(torch.equal(tensors[n].view(torch.uint8), t.view(torch.uint8)) for n, t in source.items())
     assert json.loads((tmp_path / "export" / "generation_config.json").read_text()) == {"top_k": 20}
 
 
@@ -87,10 +91,10 @@ def test_a_tied_head_in_the_source_is_written_as_trained(tmp_path: Path, tokeniz
 
 
 def test_a_large_model_comes_in_shards(tmp_path: Path, tokenizer_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export_module, "SHARD_BYTES", 100_000)
+    monkeypatch.setattr(writer_module, "SHARD_BYTES", 100_000)
     model = make_model("llama")
     tensors = save(tmp_path / "export", model, tokenizer_folder)
-    index = json.loads((tmp_path / "export" / INDEX).read_text())
+    index = json.loads((tmp_path / "export" / SAFETENSORS_INDEX).read_text())
     assert len(set(index["weight_map"].values())) > 2
     assert index["metadata"]["total_size"] == sum(tensor.nbytes for tensor in tensors.values())
     assert set(tensors) == set(index["weight_map"])
@@ -124,3 +128,16 @@ def test_an_older_export_is_replaced_whole(tmp_path: Path, tokenizer_folder: Pat
     save(target, make_model("llama"), tokenizer_folder)
     assert not (target / "stale.txt").exists()
     assert not list(tmp_path.glob(".export*"))
+
+
+def test_without_room_nothing_is_written(
+    tmp_path: Path, tokenizer_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, before = make_model("llama"), sorted(tmp_path.rglob("*"))
+    needed = sum(parameter.nbytes for parameter in model.parameters())
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=needed - 1))
+    with pytest.raises(CheckpointError, match=r"GiB free, and .* are needed \(export "):
+        save(tmp_path / "export", model, tokenizer_folder)
+    assert sorted(tmp_path.rglob("*")) == before
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=needed))
+    save(tmp_path / "export", model, tokenizer_folder)

@@ -7,15 +7,17 @@ import torch
 from safetensors.torch import save_file
 from support.models import CONFIGS, make_model
 from support.ranks import on_ranks
-from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from sft_cli.errors import ModelError
-from sft_cli.model.build import build_skeleton
+from sft_cli.kernels.loss import LOSS
+from sft_cli.model.build import build, build_skeleton
 from sft_cli.model.families import FAMILIES
 from sft_cli.model.safetensors_folder import SafetensorsFolder
 from sft_cli.model.tensor_names import TensorNames
-from sft_cli.model.weights import drawn_tensors, load_weights
+from sft_cli.model.weights import drawn_tensors, load_weights, materialise
 
 
 def weights_of(family: str, seed: int = 0) -> dict[str, torch.Tensor]:
@@ -81,8 +83,10 @@ def test_a_tied_weight_stays_one_parameter() -> None:
 
 def save_source(folder: Path, family: str) -> dict[str, torch.Tensor]:
     weights = {name: tensor.clone() for name, tensor in weights_of(family, seed=9).items()}
-    names = TensorNames(FAMILIES[family], None)
-    written = {part: tensor for name in weights for part, tensor in names.locate(name).split(weights[name])}
+    written: dict[str, torch.Tensor] = {}
+    for name, tensor in weights.items():
+        location = TensorNames(FAMILIES[family], None).locate(name)
+        written |= zip(location.names(tensor.shape), map(torch.clone, location.split(tensor)), strict=True)
     save_file(written, folder / "model.safetensors")
     return weights
 
@@ -94,7 +98,9 @@ def test_the_parts_of_experts_are_those_of_the_published_checkpoints(tmp_path: P
     assert torch.equal(source.rows(f"{prefix}gate_proj.weight", slice(None)), whole[5, :24])
     assert torch.equal(source.rows(f"{prefix}up_proj.weight", slice(None)), whole[5, 24:])
     location = TensorNames(FAMILIES["qwen3_next"], source).locate("model.layers.2.mlp.experts.gate_up_proj")
-    assert torch.equal(location.read(source, slice(4, 6), whole.shape), whole[4:6])
+    rows = torch.empty_like(whole[4:6])
+    location.read_into(rows, source, 4)
+    assert torch.equal(rows, whole[4:6])
 
 
 def test_loading_reads_every_tensor(tmp_path: Path) -> None:
@@ -171,7 +177,7 @@ def drawn_and_loaded(mesh: DeviceMesh, folder: str) -> dict[str, tuple[Tensors, 
 
 def gathered(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {
-        name: p.full_tensor().detach() if isinstance(p, DTensor) else p.detach()
+        name: (p.full_tensor() if isinstance(p, DTensor) else p).detach().clone()
         for name, p in model.transformers_named_parameters()
     }
 
@@ -187,3 +193,48 @@ def test_shards_are_the_rows_of_the_whole(tmp_path: Path) -> None:
         for family, (drawn, loaded) in found.items():
             assert all(torch.equal(drawn[name], expected[family][name]) for name in expected[family])
             assert all(torch.equal(loaded[name], sources[family][name]) for name in expected[family])
+
+
+def hybrid(mesh: DeviceMesh, folder: str) -> Tensors:
+    """Two replicas of two shards; one parameter is whole everywhere and stays float32."""
+    model = build(CONFIGS["qwen3_5"], family="qwen3_5", dtype=torch.float32, loss=LOSS["torch"]())
+    replicas = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    whole = {parameter for name, parameter in model.named_parameters() if name.endswith("A_log")}
+    fully_shard(model, mesh=replicas, ignored_params=whole)
+    materialise(model, CONFIGS["qwen3_5"], torch.device("cpu"))
+    load_weights(model, SafetensorsFolder(Path(folder)))
+    assert all(isinstance(p, DTensor) != name.endswith("A_log") for name, p in model.named_parameters())
+    return gathered(model)
+
+
+def test_replicas_of_shards_and_what_is_not_sharded(tmp_path: Path) -> None:
+    source = {name: tensor.bfloat16() for name, tensor in weights_of("qwen3_5", seed=9).items()}
+    save_file(source, tmp_path / "model.safetensors")
+    for found in on_ranks(4, hybrid, str(tmp_path)):
+        assert all(torch.equal(found[name], tensor.float()) for name, tensor in source.items())
+
+
+def offloaded(mesh: DeviceMesh) -> dict[str, str]:
+    """Where parameters and buffers are; `meta` stands for the CPU beside a GPU."""
+    model = build(CONFIGS["llama"], family="llama", dtype=torch.float32, loss=LOSS["torch"]())
+    fully_shard(model, mesh=mesh, ignored_params={model.head.norm.weight})
+    materialise(model, CONFIGS["llama"], torch.device("cpu"), shards_on=torch.device("meta"))
+    named = [*model.transformers_named_parameters(), *model.transformers_named_buffers()]
+    return {name: tensor.device.type for name, tensor in named}
+
+
+def test_shards_may_live_elsewhere_than_the_rest() -> None:
+    devices = on_ranks(1, offloaded)[0]
+    elsewhere = {name for name, device in devices.items() if device == "meta"}
+    assert "model.norm.weight" not in elsewhere
+    assert {name for name in devices if "inv_freq" in name}.isdisjoint(elsewhere)
+    assert len(elsewhere) == len(dict(make_model("llama").named_parameters())) - 1
+
+
+def test_nothing_is_read_before_all_is_known_to_fit(tmp_path: Path) -> None:
+    weights = save_source(tmp_path, "llama")
+    save_file({**weights, "lm_head.weight": torch.ones(3)}, tmp_path / "model.safetensors")
+    model, folder = make_model("llama"), SafetensorsFolder(tmp_path)
+    with pytest.raises(ModelError):
+        load_weights(model, folder)
+    assert folder.bytes_read == 0

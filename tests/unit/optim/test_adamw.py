@@ -30,6 +30,14 @@ def test_clipping_returns_the_norm_before(max_norm: float | None) -> None:
     assert parameters[1].grad.item() == pytest.approx(4.0 * scale, rel=1e-5)
 
 
+def test_the_norm_of_bfloat16_gradients_keeps_its_digits() -> None:
+    parameter = nn.Parameter(torch.zeros(1000, dtype=torch.bfloat16))
+    parameter.grad = torch.randn(1000, generator=torch.Generator().manual_seed(0)).bfloat16()
+    norm = clip_gradients([parameter], None)
+    assert norm.dtype == torch.float32
+    assert norm.item() == pytest.approx(parameter.grad.double().norm().item(), rel=1e-6)
+
+
 def test_the_norm_of_a_broken_gradient_is_not_finite() -> None:
     parameter = nn.Parameter(torch.zeros(2))
     parameter.grad = torch.tensor([1.0, float("nan")])

@@ -14,6 +14,7 @@ from torch.profiler import ProfilerActivity, profile
 from sft_cli.parallel.activation_checkpointing import checkpoint_layers
 from sft_cli.parallel.ranges import marked
 from sft_cli.plan.profiling import BACKWARD, FORWARD, RECOMPUTATION
+from sft_cli.recipe.schema import ActivationCheckpointingSection
 
 
 class Block(nn.Module):
@@ -25,9 +26,9 @@ class Block(nn.Module):
         return self.linear(x).tanh()
 
 
-def steps(layers: int) -> Callable[[], None]:
+def steps(layers: int, mode: str = "full") -> Callable[[], None]:
     blocks = nn.ModuleList(Block() for _ in range(3))
-    checkpoint_layers(list(blocks), layers=layers)
+    checkpoint_layers(list(blocks), ActivationCheckpointingSection(mode=mode, layers=layers))
 
     def step() -> None:
         with marked(FORWARD):
@@ -46,10 +47,11 @@ def ranges_of(step: Callable[[], None]) -> Counter[str]:
     return Counter(event.name for event in profiler.events() if event.name.startswith("sftune: "))
 
 
+@pytest.mark.parametrize("mode", ["full", "selective"])
 @pytest.mark.parametrize("layers", [0, 2, 3])
-def test_a_recomputed_layer_is_a_range_and_its_first_forward_is_none(layers: int) -> None:
+def test_a_recomputed_layer_is_a_range_and_its_first_forward_is_none(layers: int, mode: str) -> None:
     expected = {FORWARD: 1, BACKWARD: 1, **({RECOMPUTATION: layers} if layers else {})}
-    assert ranges_of(steps(layers)) == expected
+    assert ranges_of(steps(layers, mode)) == expected
 
 
 def test_nothing_is_recorded_or_asked_while_the_profiler_is_off(monkeypatch: pytest.MonkeyPatch) -> None:

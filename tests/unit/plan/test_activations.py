@@ -10,10 +10,12 @@ import torch
 from sft_cli.kernels import attention, linear_attention
 from sft_cli.model.build import build_skeleton
 from sft_cli.model.families import FAMILIES
-from sft_cli.plan.activations import layer_bytes_per_token
+from sft_cli.parallel.activation_checkpointing import checkpoint_layers
+from sft_cli.parallel.kept_calls import InPlace, kept
+from sft_cli.plan.activations import layer_bytes_per_token, selective_bytes_per_token
 from sft_cli.plan.architecture import read_architecture
 from sft_cli.plan.shapes import read_shape
-from sft_cli.recipe.schema import KernelsSection
+from sft_cli.recipe.schema import ActivationCheckpointingSection, KernelsSection
 
 TOKENS = 256
 HYBRID = {
@@ -48,27 +50,34 @@ SPARSE = {
 }
 
 
-def saved_bytes_per_token(config: dict[str, Any], layer: int, dtype: torch.dtype) -> float:
+def saved_bytes_per_token(config: dict[str, Any], layer: int, dtype: torch.dtype, mode: str = "none") -> float:
     model = build_skeleton(config, dtype).to_empty(device="cpu")
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.02)
-    attention.install(model.config, attention="sdpa")
+    attention.install(model.config, attention="sdpa", expensive=kept)
     blocks = [block.linear_attn for block in model.model.layers if hasattr(block, "linear_attn")]
     delta_net = FAMILIES["qwen3_next" if config["model_type"] == "qwen3_next" else "qwen3_5"].delta_net
     assert delta_net is not None
-    linear_attention.install(blocks, project=delta_net.project, linear_attention="torch", conv="torch")
+    linear_attention.install(blocks, project=delta_net.project, linear_attention="torch", conv="torch", expensive=kept)
+    block = model.model.layers[layer]
+    checkpoint_layers([block], ActivationCheckpointingSection(mode=mode))
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-    kept: list[torch.Tensor] = []
     hidden = torch.randn(1, TOKENS, config["hidden_size"], dtype=dtype, requires_grad=True)
     positions = torch.arange(TOKENS)[None]
     kind = ("full_attention",) if config["model_type"] == "gemma3_text" else ()
     # Qwen3.5 has three position ids a token, all the same for text.
     grid = positions.expand(3, 1, -1) if config["model_type"] == "qwen3_5_text" else positions
     rotary = model.model.rotary_emb(hidden, grid, *kind)
-    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
-        out = model.model.layers[layer](hidden, position_embeddings=rotary, attention_mask=None, position_ids=positions)
+    saved: list[torch.Tensor] = []
+    pack = InPlace.pack
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        torch.autograd.graph.saved_tensors_hooks(lambda tensor: saved.append(tensor) or tensor, lambda tensor: tensor),
+    ):
+        patch.setattr(InPlace, "pack", lambda store, tensor: saved.append(tensor) or pack(store, tensor))
+        out = block(hidden, position_embeddings=rotary, attention_mask=None, position_ids=positions)
     assert out.requires_grad
-    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in kept}
+    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in saved}
     return sum(size for pointer, size in storages.items() if pointer not in weights) / TOKENS
 
 
@@ -90,6 +99,19 @@ def test_a_layer_saves_what_is_estimated(config: dict[str, Any], layer: int, dty
     shape = read_architecture(config)
     estimate = layer_bytes_per_token(shape, layer, dtype.itemsize, TORCH)
     assert estimate == pytest.approx(saved_bytes_per_token(config, layer, dtype), rel=0.1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("config", "layer"), CASES.values(), ids=CASES)
+def test_a_selective_layer_keeps_what_is_estimated(config: dict[str, Any], layer: int, dtype: torch.dtype) -> None:
+    shape = read_architecture(config)
+    estimate = selective_bytes_per_token(shape, layer, dtype.itemsize, TORCH.model_copy(update={"attention": "sdpa"}))
+    assert estimate == pytest.approx(saved_bytes_per_token(config, layer, dtype, "selective"), rel=0.1)
+    assert estimate < layer_bytes_per_token(shape, layer, dtype.itemsize, TORCH)
+
+
+def test_a_layer_under_full_checkpointing_keeps_its_input() -> None:
+    assert saved_bytes_per_token(HYBRID, 0, torch.bfloat16, "full") == HYBRID["hidden_size"] * 2
 
 
 def test_fused_kernels_keep_what_was_measured() -> None:

@@ -104,6 +104,16 @@ LESS_AND_MORE = {
     "reshard to a few": ({"sharding": {"reshard_after_forward": True}}, {"sharding": {"reshard_after_forward": 4}}),
     "checkpointing": ({"sharding": FULL}, {"sharding": checkpointing(mode="none")}),
     "checkpointed layers": ({"sharding": FULL}, {"sharding": checkpointing(mode="full", layers=2)}),
+    "selective": (
+        {"sharding": checkpointing(mode="selective")},
+        {"sharding": checkpointing(mode="none")},
+    ),
+    "full": ({"sharding": FULL}, {"sharding": checkpointing(mode="selective")}),
+    "offload of full": ({"sharding": checkpointing(mode="full", offload=True)}, {"sharding": FULL}),
+    "offload of none": (
+        {"sharding": checkpointing(mode="none", offload=True)},
+        {"sharding": checkpointing(mode="none")},
+    ),
     "one layer less": (
         {"sharding": checkpointing(mode="full", layers=2)},
         {"sharding": checkpointing(mode="full", layers=1)},

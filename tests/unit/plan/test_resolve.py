@@ -52,6 +52,24 @@ def test_grouping_by_length_is_told_with_what_it_costs(make_plan: MakePlan) -> N
     assert "batching.order" not in [choice.key for choice in shuffled.choices]
 
 
+IN_BACKWARD = {"optimizer": {"in_backward": True}, "batching": {"tokens": 512}}
+
+
+def test_an_update_in_backward_refuses_accumulation_with_the_number_to_write(make_plan: MakePlan) -> None:
+    with pytest.raises(RecipeError, match=r"tokens_per_step: 1024") as refused:
+        make_plan(**IN_BACKWARD, train={"max_grad_norm": None}, launch={"gpus": 2})
+    assert "optimizer.in_backward" in str(refused.value)
+    make_plan(**IN_BACKWARD, train={"max_grad_norm": None, "tokens_per_step": 1024}, launch={"gpus": 2})
+
+
+def test_with_padding_an_update_in_backward_makes_every_round_a_step(make_plan: MakePlan) -> None:
+    """Padded micro-batches have fewer slots than `batching.tokens`: two might be needed to reach `tokens_per_step`."""
+    train = {"max_grad_norm": None, "tokens_per_step": 512}
+    padded = make_plan(optimizer={"in_backward": True}, batching={"tokens": 512, "mode": "padding"}, train=train)
+    assert padded.recipe.train.tokens_per_step == 1
+    assert make_plan(**IN_BACKWARD, train=train).recipe.train.tokens_per_step == 512
+
+
 def test_a_choice_is_what_the_resolved_recipe_holds(make_plan: MakePlan) -> None:
     plan = with_steps(make_plan(train={"tokens_per_step": 1000}, launch={"gpus": 2}), 50)
     values = plan.recipe.model_dump()

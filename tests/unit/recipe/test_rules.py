@@ -9,9 +9,31 @@ import pytest
 
 from sft_cli.errors import RecipeError, SftError
 from sft_cli.recipe.load import Loaded
-from sft_cli.recipe.rules import ranks_without_sharding, uneven_replicas
+from sft_cli.recipe.rules import accumulation_in_backward, ranks_without_sharding, uneven_replicas
 
 BASE = "model: {path: org/model}\ndata: {train: org/data}\n"
+
+
+def test_bfloat16_weights_in_float32_computation_need_someone_to_gather_them(
+    refused: Callable[..., SftError], load: Callable[..., Loaded]
+) -> None:
+    text = "model: {path: org/model, dtype: float32, master_dtype: bfloat16}\ndata: {train: org/data}\n"
+    load(text)
+    error = refused(text + "sharding: {backend: none}")
+    assert (error.where or "").endswith("model.master_dtype")
+
+
+@pytest.mark.parametrize(
+    ("micro_batches", "ranks", "remedy"), [(16, 1, "tokens_per_step: 512}"), (16, 8, "tokens_per_step: 4096}")]
+)
+def test_an_update_in_backward_takes_one_micro_batch_a_rank(micro_batches: int, ranks: int, remedy: str) -> None:
+    assert accumulation_in_backward(False, micro_batches, ranks, 512) is None
+    assert accumulation_in_backward(True, ranks, ranks, 512) is None
+    problem = accumulation_in_backward(True, micro_batches, ranks, 512)
+    assert problem is not None
+    assert problem.key == "optimizer.in_backward"
+    assert f"has {micro_batches // ranks} of them on each rank" in problem.what
+    assert remedy in problem.fix
 
 
 @pytest.mark.parametrize(
@@ -24,6 +46,12 @@ BASE = "model: {path: org/model}\ndata: {train: org/data}\n"
         ("sharding: {backend: none, cpu_offload: true}", "sharding.cpu_offload", "would change nothing"),
         ("sharding: {backend: none, buffers: preallocated}", "sharding.buffers", "would change nothing"),
         ("optimizer: {in_backward: true}", "optimizer.in_backward", "clip"),
+        (
+            "optimizer: {in_backward: true}\ntrain: {max_grad_norm: null}\nsharding: {cpu_offload: true}",
+            "optimizer.in_backward",
+            "way to the host",
+        ),
+        ("optimizer: {stochastic_rounding: true}", "optimizer.stochastic_rounding", "these are float32"),
         ("schedule: {warmup: 1.5}", "schedule.warmup", "neither a whole number"),
         ("schedule: {warmup: 10}\ntrain: {max_steps: 10}", "schedule.warmup", "not fewer than the 10"),
         ("evaluate: {every_steps: 5}", "evaluate.every_steps", "nothing to evaluate on"),
@@ -41,6 +69,19 @@ def test_contradictions(refused: Callable[..., SftError], text: str, key: str, w
     assert error.where == f"r.yaml:3: {key}"
     assert what in error.what
     assert error.fix
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "what"),
+    [
+        ("evaluate: {patience: 2}", "evaluate.patience", "only the last step has one"),
+        ("evaluate: {keep_best: true}\ncheckpoint: {enabled: false}", "evaluate.keep_best", "no checkpoints to keep"),
+    ],
+)
+def test_evaluations_that_lead_to_nothing(refused: Callable[..., SftError], text: str, key: str, what: str) -> None:
+    error = refused(f"model: {{path: org/model}}\ndata: {{train: org/data, eval: org/data}}\n{text}")
+    assert error.where == f"r.yaml:3: {key}"
+    assert what in error.what
 
 
 def test_max_length_above_the_micro_batch(refused: Callable[..., SftError]) -> None:
@@ -153,3 +194,13 @@ def test_replicas_are_of_equal_size() -> None:
     assert problem is not None
     assert problem.what == "4 are asked for, and 6 ranks can't be spread over them evenly"
     assert problem.fix == "Write 1 or 2 or 3 or 6."
+
+
+def test_a_stream_needs_a_number_of_steps(refused: Callable[..., SftError], load: Callable[..., Loaded]) -> None:
+    text = "model: {path: org/model}\ndata:\n  train: org/data\n  streaming: true\n"
+    error = refused(text)
+    assert error.exit_code == 2
+    assert error.where == "r.yaml:4: data.streaming"
+    assert "train: {max_steps: 1000}" in (error.fix or "")
+    load(text + "train: {max_steps: 10}\n")
+    load(text + "train: {max_steps: 10, epochs: 3}\nbatching: {mode: padding, order: length_grouped}\n")

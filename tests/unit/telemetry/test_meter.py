@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sft_cli.telemetry.meter import Meter, peak_resident_memory_gib
+from sft_cli.telemetry.meter import Meter, Totals, peak_resident_memory_gib
 
 
 class Clock:
@@ -91,3 +91,14 @@ def test_resident_memory_is_in_gib() -> None:
     here = peak_resident_memory_gib()
     assert 0.01 < here < 64
     assert peak_resident_memory_gib(platform="darwin") == pytest.approx(here / 1024, rel=0.1)
+
+
+def test_a_resumed_run_counts_on(clock: Clock) -> None:
+    before = Totals(10, 1000, 400, 1024, seconds=50.0, training_seconds=40.0, tokens_per_second=25.0)
+    meter = Meter(clock=clock, before=before)
+    meter.start()
+    clock.now += 10.0
+    meter.count_step(tokens=500, supervised_tokens=200, slots=512)
+    totals = meter.totals()
+    assert (totals.steps, totals.tokens, totals.supervised_tokens, totals.slots) == (11, 1500, 600, 1536)
+    assert (totals.seconds, totals.training_seconds, totals.tokens_per_second) == (60.0, 50.0, 30.0)

@@ -9,7 +9,7 @@ import pytest
 
 from sft_cli.telemetry.gpu import GpuReading
 from sft_cli.telemetry.meter import Totals
-from sft_cli.telemetry.metrics_file import MetricsFile, to_line
+from sft_cli.telemetry.metrics_file import MetricsFile, cut_back, is_done, logged_steps, to_line
 from sft_cli.telemetry.records import DoneRecord, EvaluationRecord, StepRecord
 
 MakeStep = Callable[..., StepRecord]
@@ -31,6 +31,7 @@ def test_step_has_the_interfaces_keys(make_step: MakeStep) -> None:
         "step_seconds": 0.5,
         "data_wait_seconds": 0.01,
         "peak_memory_gib": 0.75,
+        "batch_hash": "",
     }
 
 
@@ -94,3 +95,25 @@ def test_lines_are_there_at_once_and_added_to_earlier_ones(tmp_path: Path, make_
         metrics.write(EvaluationRecord(2, 1.0, 3))
         assert path.read_text().endswith("\n")
     assert len(path.read_text().splitlines()) == 3
+
+
+def test_cut_back_keeps_what_belongs_to_the_steps_before(tmp_path: Path, make_step: MakeStep) -> None:
+    path = tmp_path / "metrics.jsonl"
+    before = EvaluationRecord(0, 3.0, 10)
+    kept = [to_line(before), to_line(make_step(1)), to_line(make_step(2)), to_line(EvaluationRecord(2, 2.5, 10))]
+    path.write_text(
+        "".join([*kept, to_line(make_step(3)), to_line(DoneRecord(TOTALS, 0.5, None)), to_line(make_step(4))[:20]])
+    )
+    assert is_done(path)
+    assert sorted(logged_steps(path)) == [1, 2, 3]
+    cut_back(path, 2)
+    assert path.read_text() == "".join(kept)
+    assert not is_done(path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_cut_back_of_nothing(tmp_path: Path) -> None:
+    cut_back(tmp_path / "metrics.jsonl", 2)
+    assert list(tmp_path.iterdir()) == []
+    assert logged_steps(tmp_path / "metrics.jsonl") == {}
+    assert not is_done(tmp_path / "metrics.jsonl")

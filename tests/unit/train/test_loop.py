@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from sft_cli.data.loader import StepBatches
-from sft_cli.errors import NonFiniteError
-from sft_cli.train.loop import Run, fit
+from sft_cli.errors import CheckpointError, NonFiniteError
+from sft_cli.train.best import Best
+from sft_cli.train.loop import Run, Saves, fit
 from sft_cli.train.step import Numbers, StepResult, Totals
 
 
@@ -26,7 +27,10 @@ class Diary:
     def count(self, result: StepResult) -> None:
         self.events.append("step")
 
-    def log(self, batches: StepBatches, numbers: Numbers) -> None:
+    def say(self, message: str) -> None:
+        self.events.append(f"say {message}")
+
+    def log(self, batches: StepBatches, numbers: Numbers, digest: int) -> None:
         self.events.append(f"log {batches.step}")
 
     def evaluation(self, step: int, loss: float, supervised_tokens: int) -> None:
@@ -46,13 +50,13 @@ def make_run(steps: int = 4, **changes: Any) -> tuple[Run, Diary]:
         diary.events.append(f"save {batches.step}")
 
     run = Run(
-        steps=[StepBatches(step, step / steps, ()) for step in range(1, steps + 1)],
-        total_steps=steps,
+        steps=[StepBatches(step, step / steps, (), is_last=step == steps) for step in range(1, steps + 1)],
         train_step=train_step,  # type: ignore[arg-type]
         report=diary,  # type: ignore[arg-type]
         stop_signal=lambda: 0,
         evaluate=lambda: (2.0, 10),
-        save=save,
+        saves=Saves(save, check=lambda: None, finish=lambda: diary.events.append("wait")),
+        rows_of_all_ranks=lambda rows: rows,
         evaluate_at_start=False,
         evaluate_every_steps=None,
         save_every_steps=100,
@@ -68,7 +72,7 @@ def events(**changes: Any) -> list[str]:
 
 
 def test_the_last_step_is_logged_evaluated_and_saved() -> None:
-    assert events(log_every_steps=10) == ["log 4", "eval 4", "save 4"]
+    assert events(log_every_steps=10) == ["log 4", "eval 4", "save 4", "wait"]
 
 
 def test_cadences() -> None:
@@ -81,18 +85,19 @@ def test_cadences() -> None:
         "log 4",
         "eval 4",
         "save 4",
+        "wait",
     ]
 
 
 def test_without_held_out_rows_or_checkpoints() -> None:
-    assert events(evaluate=None, save=None, log_every_steps=4) == ["log 4"]
+    assert events(evaluate=None, saves=None, log_every_steps=4) == ["log 4"]
 
 
 def test_a_stop_ends_the_step_saves_and_does_not_evaluate() -> None:
     signals: Callable[[], int] = iter([0, 15, 0, 0]).__next__
     run, diary = make_run(stop_signal=signals, log_every_steps=100)
     assert fit(run) == 15
-    assert diary.events == ["step", "step", "log 2", "save 2"]
+    assert diary.events == ["step", "step", "log 2", "save 2", "wait"]
 
 
 def test_nothing_is_saved_after_a_step_that_was_not_finite() -> None:
@@ -102,6 +107,53 @@ def test_nothing_is_saved_after_a_step_that_was_not_finite() -> None:
         return StepResult(Totals(1, 1, 1, 0), torch.tensor(1.0), torch.tensor(1.0), torch.tensor(2 if step > 1 else 0))
 
     run, diary = make_run(train_step=broken, log_every_steps=3, save_every_steps=3)
-    with pytest.raises(NonFiniteError, match="at step 2"):
-        fit(run)
+    steps = [StepBatches(step, 0.1, (Rows((step, 10 * step)), Rows((7,)))) for step in (1, 2, 3)]  # type: ignore[arg-type]
+    with pytest.raises(NonFiniteError, match=r"at step 2 .* held 3 rows of the tokenised data.*: 2, 7, 20") as ended:
+        fit(replace(run, steps=steps))
+    assert "That step updated nothing" in (ended.value.fix or "")
     assert diary.events == ["step", "step", "step"]
+
+
+@dataclass
+class Rows:
+    """Stands for a micro-batch."""
+
+    row_ids: tuple[int, ...]
+
+
+def test_a_new_best_is_saved_and_patience_ends_the_run() -> None:
+    losses = iter([3.0, 2.0, 2.5, 2.0])
+    run, diary = make_run(
+        steps=9,
+        evaluate=lambda: (next(losses), 10),
+        evaluate_every_steps=1,
+        best=Best(patience=2),
+        keep_best=True,
+        log_every_steps=9,
+    )
+    assert fit(run) == 0
+    told = [event for event in diary.events if event.split()[0] in ("save", "say", "wait")]
+    assert told == ["save 1", "save 2", "say ending early: 2 evaluations without a lower loss", "save 4", "wait"]
+    assert (run.best.loss, run.best.step) == (2.0, 2)
+    assert fit(run) == 0
+    assert next(losses, None) is None, "a run that had ended early is not gone on with"
+
+
+def test_an_error_of_a_save_surfaces_at_the_next_step() -> None:
+    def check() -> None:
+        raise CheckpointError("the disk is full")
+
+    run, diary = make_run()
+    with pytest.raises(CheckpointError):
+        fit(replace(run, saves=Saves(lambda batches: None, check, lambda: None)))
+    assert diary.events == ["step"]
+
+
+def test_an_update_in_backward_is_not_said_to_have_changed_nothing() -> None:
+    def broken(step: int, micro_batches: Any, stop_signal: int) -> StepResult:
+        return StepResult(Totals(1, 1, 1, 0), torch.tensor(1.0), torch.tensor(1.0), torch.tensor(1))
+
+    run, _ = make_run(train_step=broken, updates_in_backward=True)
+    with pytest.raises(NonFiniteError) as ended:
+        fit(run)
+    assert "updated part of the weights before it was noticed" in (ended.value.fix or "")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sft_cli.data.loader import StepBatches
+from sft_cli.errors import DataError
 from sft_cli.plan.profiling import Profiling
 from sft_cli.telemetry.meter import Meter
 from sft_cli.telemetry.terminal import SilentView
@@ -50,9 +51,9 @@ class Run:
 
         yield end_step
 
-    def profile(self, steps: int) -> Profiled:
-        arguments: Any = (Profiling(steps=steps), self.steps, self.train_step, self.report, lambda: 0, self.profiler())
-        return profiled_steps(*arguments)
+    def profile(self, steps: int, comes_again: bool = True) -> Profiled:
+        run: Any = (self.steps, comes_again, self.train_step, self.report, lambda: 0, self.profiler())
+        return profiled_steps(Profiling(steps=steps), *run)
 
 
 def test_the_first_steps_are_not_counted_and_few_steps_come_again() -> None:
@@ -72,6 +73,11 @@ def test_a_stop_ends_it(at: int) -> None:
     run = Run(stop_at=at)
     assert run.profile(steps=4).stopped_by == 15
     assert len(run.taken) == at
+
+
+def test_a_stream_comes_once() -> None:
+    with pytest.raises(DataError, match="the stream has 3 steps, and a profile takes 7"):
+        Run().profile(steps=4, comes_again=False)
 
 
 def test_a_step_that_is_not_finite_is_told() -> None:

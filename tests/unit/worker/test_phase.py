@@ -13,7 +13,7 @@ import torch.distributed as dist
 from support.rows import random_rows
 from torch import Tensor, nn
 
-from sft_cli.checkpoint.save import save_checkpoint
+from sft_cli.checkpoint.saver import CheckpointSaver
 from sft_cli.data.batch import Batch, pack_rows
 from sft_cli.model.export import export
 from sft_cli.model.weights import draw_weights, load_weights
@@ -115,7 +115,7 @@ class NoMemory:
         (assemble_model, "while the model was built"),
         (check_exactness, "in the exactness gate"),
         (evaluate, "in an evaluation"),
-        (save_checkpoint, "while a checkpoint was saved"),
+        (CheckpointSaver.save, "while a checkpoint was saved"),
         (export, "in the export"),
         (prewarm_kernels, "while kernels were compiled"),
     ],

@@ -1,0 +1,95 @@
+"""What a checkpoint's tensors are: weights, moments, random states; and how they come back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import Tensor, nn
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.tensor import DTensor
+
+from sft_cli.errors import CheckpointError
+
+_GOLDEN = 0x9E3779B97F4A7C15
+"""2**64 over the golden ratio: neighbouring seeds have no ranks in common."""
+
+Generators = Mapping[str, torch.Generator]
+"""Every source of random numbers that training draws from on this rank, by a name that stays the same."""
+
+
+def training_generators(device: torch.device) -> dict[str, torch.Generator]:
+    """torch's own of the host, and of this rank's GPU."""
+    found = {"cpu": torch.default_generator}
+    if device.type == "cuda":
+        found["cuda"] = torch.cuda.default_generators[torch.cuda.current_device()]
+    return found
+
+
+def seed_generators(generators: Generators, seed: int) -> None:
+    """As every run of this seed begins, each rank with numbers of its own: no dropout that is the same everywhere."""
+    for generator in generators.values():
+        generator.manual_seed((seed * _GOLDEN + dist.get_rank()) % 2**63)
+
+
+def training_state(model: nn.Module, optimizer: torch.optim.Optimizer, generators: Generators) -> dict[str, Any]:
+    """The tensors themselves, not copies: a sharded one is a DTensor, of which each rank writes its shard; a plain one
+    is the same on all ranks and written by one; random states have the rank in their name."""
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    random = {f"{name}-{dist.get_rank()}": generator.get_state() for name, generator in generators.items()}
+    return {"model": model_state, "optimizer": optimizer_state, "random": random}
+
+
+def local_bytes(state: Any) -> int:
+    """Bytes of this rank's share of a nested state."""
+    if isinstance(state, DTensor):
+        return state.to_local().nbytes
+    if isinstance(state, Tensor):
+        return state.nbytes
+    parts = state.values() if isinstance(state, dict) else state if isinstance(state, list | tuple) else ()
+    return sum(map(local_bytes, parts))
+
+
+def restore_state(checkpoint: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Weights and optimizer as they were, whatever the number of ranks then and now. Called on every rank.
+
+    An optimizer that has not stepped yet has no moments to load into; torch's helper takes a step with zero gradients
+    and rate first.
+
+    Raises:
+        CheckpointError: its tensors are not those of this model and optimizer.
+    """
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    state: dict[str, Any] = {"model": model_state, "optimizer": optimizer_state}
+    _load(checkpoint, state)
+    set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+
+
+def restore_random(checkpoint: Path, generators: Generators) -> list[str]:
+    """Random states of this rank; returns the names of those that the checkpoint lacks, as a rank that is new does."""
+    metadata: Metadata = dcp.FileSystemReader(checkpoint).read_metadata()
+    names = {f"{name}-{dist.get_rank()}": name for name in generators}
+    present = {key for key in names if f"random.{key}" in metadata.state_dict_metadata}
+    state = {"random": {key: generators[names[key]].get_state() for key in sorted(present)}}
+    _load(checkpoint, state)
+    for key in present:
+        generators[names[key]].set_state(state["random"][key])
+    return sorted(names[key] for key in names.keys() - present)
+
+
+def _load(checkpoint: Path, state: dict[str, Any]) -> None:
+    try:
+        dcp.load(state, checkpoint_id=checkpoint)
+    except CheckpointException as error:
+        reasons = [failure[0] for failure in error.failures.values()]
+        raise CheckpointError(
+            f"the checkpoint does not fit this model and optimizer: {str(reasons[0]).splitlines()[0]}",
+            where=str(checkpoint),
+            fix="Resume with the recipe that wrote it: recipe.yaml of its run.",
+        ) from error

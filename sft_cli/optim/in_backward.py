@@ -1,0 +1,82 @@
+"""Updates fused into backward: each parameter as soon as its gradient is there, which is then dropped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+
+class InBackward:
+    """Every backward updates from now on, so a step has one micro-batch.
+
+    Hooks after a gradient's accumulation; FSDP2 calls them when the gradient is summed over ranks and this rank has its
+    shard, on the stream of the reduction, which the next gathering of the weights waits for. A group's gradients exist
+    until the last of them is used, and never those of the whole model.
+
+    A shard whose gradient is not finite stays as it was; those before it have been updated by then.
+
+    Args:
+        optimizer: steps over one parameter at a time, and has `found_inf` to skip it.
+        late: parameters whose gradient is summed over ranks only after backward; see `finish`.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, late: Collection[nn.Parameter] = ()) -> None:
+        self._optimizer = optimizer
+        self._late: list[tuple[dict[str, Any], nn.Parameter]] = []
+        self._squares: list[Tensor] = []
+        self._is_rehearsal = False
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if any(parameter is one for one in late):
+                    self._late.append((group, parameter))
+                    continue
+                parameter.register_post_accumulate_grad_hook(partial(self._update, group))
+
+    @contextmanager
+    def rehearsal(self) -> Iterator[None]:
+        """Inside, updates change nothing."""
+        self._is_rehearsal = True
+        yield
+        self._is_rehearsal = False
+
+    def finish(self) -> None:
+        """Updates what no hook has updated, once its gradients are summed over ranks."""
+        for group, parameter in self._late:
+            self._update(group, parameter)
+
+    def grad_norm(self) -> Tensor:
+        """float32 scalar on the device: the 2-norm of the gradient that the last backward has used, over all ranks."""
+        square = torch.stack(self._squares).sum()
+        self._squares.clear()
+        dist.all_reduce(square)
+        return square.sqrt()
+
+    @torch.no_grad()
+    def _update(self, group: dict[str, Any], parameter: nn.Parameter) -> None:
+        gradient = parameter.grad
+        local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
+        norm = torch.linalg.vector_norm(local, dtype=torch.float32)
+        self._squares.append(norm.square() / _copies(parameter))
+        is_bad = ~norm.isfinite() | self._is_rehearsal
+        optimizer = self._optimizer
+        optimizer.found_inf = is_bad.float()  # type: ignore[attr-defined]
+        groups, optimizer.param_groups = optimizer.param_groups, [{**group, "params": [parameter]}]
+        optimizer.step()
+        optimizer.param_groups = groups
+        parameter.grad = None
+
+
+def _copies(parameter: Tensor) -> int:
+    """How many ranks hold the same numbers of a parameter, so that a sum over ranks counts them so often."""
+    if not isinstance(parameter, DTensor):
+        return dist.get_world_size()
+    mesh, placements = parameter.device_mesh, parameter.placements
+    return math.prod(mesh.size(axis) for axis, placement in enumerate(placements) if placement.is_replicate())

@@ -1,0 +1,159 @@
+"""AdamW for what torch's has no fused kernel for: bfloat16 weights with float32 moments, and moments in 8 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+from sft_cli.optim.eight_bit import block_size
+from sft_cli.optim.rounding import tensor_key
+from sft_cli.optim.update import Slice, update_on_host
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+@dataclass(frozen=True)
+class _Shard:
+    """What stays the same of a parameter."""
+
+    key: int
+    """See `tensor_key`."""
+    first: int
+    """Place of this rank's first number in the whole tensor."""
+    block: int | None
+    """See `block_size`; None: float32 moments."""
+
+
+class LowPrecisionAdamW(torch.optim.Optimizer):
+    """Computes in float32, a tensor at a time, whatever weights and moments are kept in.
+
+    It keeps to what `TrainStep` knows of torch's fused optimizers: `found_inf`, a flag on the device, makes a step
+    change nothing without the host asking. The state is there from the start, so that a checkpoint loads into it and
+    memory shows before step 1: `step`, `exp_avg`, `exp_avg_sq`; of 8-bit moments also `exp_avg_scale` and
+    `exp_avg_sq_scale`, and `exp_avg_sq` holds its square root. All sharded as their parameters, along dimension 0.
+
+    Args:
+        parameters: groups with `weight_decay`.
+        eight_bit: moments of matrices in 8 bits.
+        stochastic_rounding: of bfloat16 weights; nearest otherwise.
+        seed: of what is rounded by chance.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[dict[str, Any]],
+        *,
+        lr: float,
+        betas: tuple[float, float],
+        eps: float,
+        eight_bit: bool,
+        stochastic_rounding: bool,
+        seed: int,
+    ) -> None:
+        super().__init__(parameters, {"lr": lr, "betas": betas, "eps": eps})
+        self.stochastic_rounding = stochastic_rounding
+        self._shards: dict[nn.Parameter, _Shard] = {}
+        for number, parameter in enumerate(self._parameters()):
+            block = block_size(parameter.shape) if eight_bit else None
+            self._shards[parameter] = _Shard(tensor_key(seed, number), _first_place(parameter), block)
+            self.state[parameter] = _new_state(parameter, block)
+        self.found_inf = torch.zeros((), device=self._parameters()[0].device)
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:
+        """Updates every parameter that has a gradient."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(parameter, group)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As torch's, without its cast of every state to the parameter's dtype."""
+        super().load_state_dict(state_dict)
+        saved = [number for group in state_dict["param_groups"] for number in group["params"]]
+        for number, parameter in zip(saved, self._parameters(), strict=True):
+            self.state[parameter] = {
+                name: value.to(parameter.device) for name, value in state_dict["state"][number].items()
+            }
+
+    def _parameters(self) -> list[nn.Parameter]:
+        return [parameter for group in self.param_groups for parameter in group["params"]]
+
+    def _update(self, parameter: nn.Parameter, group: dict[str, Any]) -> None:
+        shard, state = self._shards[parameter], self.state[parameter]
+        is_bad = self.found_inf.to(parameter.device)  # already there, but with CPU offload
+        state["step"].add_(1 - is_bad)
+        work = Slice(
+            weights=_local(parameter).view(-1),
+            gradient=_local(parameter.grad).reshape(-1),
+            moments=tuple(_local(state[name]).view(-1) for name in MOMENTS),
+            scales=tuple(_local(state[f"{name}_scale"]).view(-1) for name in MOMENTS) if shard.block else None,
+            block=shard.block,
+            step=state["step"],
+            is_bad=is_bad,
+            learning_rate=group["lr"],
+            weight_decay=group["weight_decay"],
+            betas=group["betas"],
+            eps=group["eps"],
+            key=shard.key,
+            stochastic_rounding=self.stochastic_rounding and parameter.dtype == torch.bfloat16,
+            first=shard.first,
+        )
+        if work.weights.device.type == "cpu":
+            update_on_host(work)
+        else:
+            # Here, because only torch builds for GPUs bring Triton along.
+            from sft_cli.optim.update_triton import update_on_device
+
+            update_on_device(work)
+
+
+def _new_state(parameter: nn.Parameter, block: int | None) -> dict[str, Tensor]:
+    step = torch.zeros((), device=parameter.device)
+    if block is None:
+        return {"step": step, **{name: torch.zeros_like(parameter, dtype=torch.float32) for name in MOMENTS}}
+    first, second = MOMENTS
+    return {
+        "step": step,
+        first: torch.zeros_like(parameter, dtype=torch.int8),
+        f"{first}_scale": _zero_scales(parameter, block),
+        second: torch.zeros_like(parameter, dtype=torch.uint8),
+        f"{second}_scale": _zero_scales(parameter, block),
+    }
+
+
+def _zero_scales(parameter: nn.Parameter, block: int) -> Tensor:
+    """float32 (rows of dimension 0, blocks of a row), sharded as the parameter."""
+    blocks = _row(parameter) // block
+    local = torch.zeros(_local(parameter).shape[0], blocks, device=parameter.device)
+    if not isinstance(parameter, DTensor):
+        return local
+    shape = torch.Size([parameter.shape[0], blocks])
+    scales = DTensor.from_local(
+        local, parameter.device_mesh, parameter.placements, run_check=False, shape=shape, stride=(blocks, 1)
+    )
+    return scales.to(parameter.device)  # with CPU offload the mesh is of GPUs, and `from_local` moved it there
+
+
+def _row(parameter: Tensor) -> int:
+    """Numbers of one row of dimension 0."""
+    return parameter.shape.numel() // max(1, parameter.shape[0])
+
+
+def _first_place(parameter: Tensor) -> int:
+    """Of this rank's numbers, flat, in the whole tensor."""
+    if not isinstance(parameter, DTensor):
+        return 0
+    _, offsets = compute_local_shape_and_global_offset(parameter.shape, parameter.device_mesh, parameter.placements)
+    assert not any(offsets[1:]), "FSDP2 shards dimension 0"
+    return offsets[0] * _row(parameter)
+
+
+def _local(tensor: Tensor) -> Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

@@ -1,0 +1,67 @@
+"""Room on the disk: what a run will write, by arithmetic, and whether there is as much."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from sft_cli.errors import CheckpointError
+from sft_cli.plan.plan import ModelFacts, Plan
+from sft_cli.plan.safetensors_header import stored_tensors
+
+_GIB = 2**30
+_ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+def run_bytes(plan: Plan) -> dict[str, int]:
+    """What a run leaves on the disk, by what it is; the small files beside weights are not counted.
+
+    Raises:
+        ModelError: the source's weights are damaged.
+    """
+    checkpoint = plan.recipe.checkpoint
+    return {"export": export_bytes(plan.model)} if checkpoint.enabled and checkpoint.export else {}
+
+
+def export_bytes(model: ModelFacts) -> int:
+    """Bytes of an export's weights: as many as its source's; drawn ones in the dtype of the config.
+
+    Raises:
+        ModelError: the source's weights are damaged.
+    """
+    if model.weights == "pretrained" and model.folder is not None:
+        return sum(tensor.size_bytes for tensor in stored_tensors(Path(model.folder)).values())
+    return (
+        model.parameters * _ITEM_BYTES[str(model.config.get("dtype") or model.config.get("torch_dtype") or "float32")]
+    )
+
+
+def require_room(folder: Path, wanted: Mapping[str, int], *, freed: int = 0, fix: str) -> None:
+    """CheckpointError where the disk of a folder, which need not be there yet, has less room than is wanted.
+
+    Args:
+        wanted: bytes by what they are for.
+        freed: bytes that are there now and will be gone by then.
+    """
+    existing = folder.absolute()
+    while not existing.exists():
+        existing = existing.parent
+    free, total = shutil.disk_usage(existing).free + freed, sum(wanted.values())
+    if total > free:
+        parts = ", ".join(f"{what} {_shown(size)}" for what, size in wanted.items())
+        raise CheckpointError(
+            f"the disk has {_shown(free)} free, and {_shown(total)} are needed ({parts})", where=str(folder), fix=fix
+        )
+
+
+def folder_bytes(folder: Path) -> int:
+    """Of all files below a folder, or of a file; 0 where there is neither."""
+    if not folder.is_dir():
+        return folder.stat().st_size if folder.is_file() else 0
+    return sum(os.lstat(os.path.join(parent, name)).st_size for parent, _, names in os.walk(folder) for name in names)
+
+
+def _shown(size_bytes: int) -> str:
+    return f"{size_bytes / _GIB:,.1f} GiB" if size_bytes >= _GIB else f"{size_bytes / _GIB:.4f} GiB"

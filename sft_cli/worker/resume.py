@@ -1,0 +1,140 @@
+"""A run that goes on: its checkpoint verified, then weights, position, counters and random states as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from sft_cli.checkpoint.layout import set_aside_after
+from sft_cli.checkpoint.progress import Progress
+from sft_cli.checkpoint.state import restore_random, restore_state, training_generators
+from sft_cli.checkpoint.verify import require_checksums, require_sizes
+from sft_cli.data.loader import Loader
+from sft_cli.data.order import BEGINNING, DataPosition
+from sft_cli.data.prefetch import prefetched
+from sft_cli.data.prepare import prepare
+from sft_cli.errors import SftError, UsageError
+from sft_cli.launch.resume import Resume
+from sft_cli.launch.run_folder import RunFolder
+from sft_cli.plan.plan import Plan
+from sft_cli.plan.resumption import differences
+from sft_cli.telemetry.meter import Totals
+from sft_cli.telemetry.metrics_file import cut_back, logged_steps
+from sft_cli.train.best import Best
+from sft_cli.train.replay import EXACT, ROUNDED, replay
+from sft_cli.train.report import Report
+from sft_cli.train.step import TrainStep
+
+
+def trusted_progress(checkpoint: Path) -> Progress:
+    """How far the run had come, once every file is known to be what was written. Called on every rank.
+
+    Each rank reads its share of the files, which are in the system's cache when the tensors are read after that.
+
+    Raises:
+        CheckpointError: a file is damaged; on every rank.
+    """
+    problem: SftError | None = None
+    try:
+        require_sizes(checkpoint)
+        require_checksums(checkpoint, share=dist.get_rank(), shares=dist.get_world_size())
+    except SftError as error:  # raised below, on every rank
+        problem = error
+    problems: list[SftError | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(problems, problem)
+    for found in problems:
+        if found is not None:
+            raise found
+    return Progress.read(checkpoint)
+
+
+def position(progress: Progress | None, plan: Plan) -> DataPosition:
+    """Where the loader goes on.
+
+    Raises:
+        UsageError: this data can only be read on by as many ranks as had begun.
+    """
+    if progress is None:
+        return BEGINNING
+    if progress.data_epoch is not None and progress.micro_batches is not None:
+        return DataPosition(progress.step, progress.data_epoch, progress.micro_batches)
+    if progress.ranks != plan.world.ranks:
+        raise UsageError(
+            f"{progress.ranks} ranks had begun to read this data, and {plan.world.ranks} can't go on with it",
+            where="launch.gpus",
+            fix=f"Resume on {progress.ranks} ranks.",
+        )
+    return BEGINNING
+
+
+def totals(progress: Progress | None) -> Totals | None:
+    """The meter's, as `counters_of` had them."""
+    if progress is None:
+        return None
+    whole = ("steps", "tokens", "supervised_tokens", "slots")
+    return Totals(**{name: int(value) if name in whole else value for name, value in progress.counters.items()})
+
+
+def best(progress: Progress | None, patience: int | None) -> Best:
+    if progress is None:
+        return Best(patience)
+    return Best(patience, progress.best_loss, progress.best_step, progress.evaluations_since_best)
+
+
+def replay_logged(
+    resume: Resume,
+    plan: Plan,
+    folder: RunFolder,
+    train_step: TrainStep,
+    report: Report,
+) -> None:
+    """What `--verify` asks for. Weights and optimizer are those of the checkpoint to go on from, before and after.
+
+    Raises:
+        CheckpointError: a step is not what it was; on every rank.
+    """
+    if resume.replay_from is None:
+        return
+    progress = trusted_progress(resume.replay_from)
+    _restore(resume.replay_from, train_step.model, train_step.optimizer, train_step.device)
+    rows = prepare(plan, progress=False).train
+    loader = Loader(rows, plan, dist.get_rank(), position(progress, plan))
+    wanted = resume.replay_steps
+    steps = (step for step, _ in zip(prefetched(loader.steps(progress.step)), range(wanted), strict=False))
+    before = Plan.read(resume.replay_from / "plan.json")
+    is_exact = plan.world.device == "cpu" and not differences(before, plan)
+    compared = replay(steps, train_step, logged_steps(folder.metrics_jsonl), EXACT if is_exact else ROUNDED)
+    sameness = "bit for bit" if is_exact else "as closely as rounding allows"
+    report.say(f"replayed steps {progress.step + 1} to {progress.step + wanted}: {compared} compared, equal {sameness}")
+    restore_state(resume.checkpoint, train_step.model, train_step.optimizer)
+
+
+def take_up(resume: Resume, progress: Progress, folder: RunFolder, train_step: TrainStep, report: Report) -> None:
+    """The last thing before the first step: random states, and a run folder that knows nothing of later steps.
+
+    The generators are seeded, as those of a run that begins.
+    """
+    lacking = restore_random(resume.checkpoint, training_generators(train_step.device))
+    if lacking:
+        report.say(f"random states of this rank begin anew: {', '.join(lacking)}")
+    report.train_loss, report.eval_loss = progress.train_loss, progress.eval_loss
+    if dist.get_rank() == 0:
+        cut_back(folder.metrics_jsonl, progress.step)
+        for path in set_aside_after(folder.checkpoints, progress.step):
+            report.say(f"set aside until the next checkpoint is complete: {path}")
+
+
+def rows_of_all_ranks(rows: Sequence[int]) -> Sequence[int]:
+    """Row ids of a step, of every rank."""
+    of_ranks: list[Sequence[int]] = [[] for _ in range(dist.get_world_size())]
+    dist.all_gather_object(of_ranks, rows)
+    return [row for of_rank in of_ranks for row in of_rank]
+
+
+def _restore(checkpoint: Path, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> None:
+    restore_state(checkpoint, model, optimizer)
+    restore_random(checkpoint, training_generators(device))

@@ -1,0 +1,128 @@
+"""The update's kernel makes what the CPU makes, in the memory it needs, and a step with it never waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from gpu.models import FAST, WORDS, config
+from support.models import make_model
+from support.rows import random_rows
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+
+from sft_cli.data.batch import Batch, pack_rows
+from sft_cli.optim.adamw import build_adamw
+from sft_cli.optim.in_backward import InBackward
+from sft_cli.recipe.schema import OptimizerSection
+from sft_cli.train.step import TrainStep
+
+SHAPES = [(24, 512), (6, 3, 192), (40, 1, 4), (513,)]
+SLOTS = 512
+VARIANTS = [
+    (dtype, name, stochastic)
+    for dtype, name, stochastic in product((torch.float32, torch.bfloat16), ("adamw", "adamw_8bit"), (False, True))
+    if dtype == torch.bfloat16 or (name == "adamw_8bit" and not stochastic)
+]
+
+
+def trained(device: str, dtype: torch.dtype, name: str, stochastic: bool) -> tuple[list[Tensor], list[dict[str, Any]]]:
+    """Weights and states after five steps, the third of which is bad; on the CPU."""
+    generator = torch.Generator().manual_seed(0)
+    parameters = [nn.Parameter(torch.randn(shape, generator=generator).to(device, dtype)) for shape in SHAPES]
+    section = OptimizerSection(learning_rate=1e-2, weight_decay=0.1, name=name, stochastic_rounding=stochastic)
+    optimizer = build_adamw(parameters, section)
+    for step in range(5):
+        for parameter in parameters:
+            gradient = torch.randn(parameter.shape, generator=generator) * (step + 0.1)
+            parameter.grad = (gradient * (float("nan") if step == 2 else 1)).to(device, dtype)
+        optimizer.found_inf = torch.tensor(float(step == 2), device=device)
+        optimizer.step()
+    states = [{name: value.cpu() for name, value in optimizer.state[parameter].items()} for parameter in parameters]
+    return [parameter.detach().cpu() for parameter in parameters], states
+
+
+@pytest.mark.parametrize(("dtype", "name", "stochastic"), VARIANTS)
+def test_the_kernel_makes_what_the_cpu_makes(dtype: torch.dtype, name: str, stochastic: bool) -> None:
+    """The same draws too; only where a rounding differs in the last bit may a code or a weight be the next one."""
+    found, expected = (trained(device, dtype, name, stochastic) for device in ("cuda", "cpu"))
+    for weights, wanted in zip(found[0], expected[0], strict=True):
+        differs = ((weights.double() - wanted.double()).abs() > 1e-5 * wanted.double().abs().clamp_min(1e-2)).double()
+        assert differs.mean() < 0.01
+    for state, wanted in zip(found[1], expected[1], strict=True):
+        for key, value in state.items():
+            if value.dtype == torch.float32:
+                torch.testing.assert_close(value, wanted[key], rtol=1e-2 if "8bit" in name else 1e-5, atol=1e-7)
+            else:
+                assert (value != wanted[key]).double().mean() < 0.01
+                assert (value.int() - wanted[key].int()).abs().max() <= 1
+
+
+def test_one_update_of_a_large_tensor_needs_no_memory_and_little_time() -> None:
+    """A gigabyte of weights: 10.06 bytes a number at 4.8 TB/s would be 1.1 ms."""
+    parameter = nn.Parameter(torch.zeros(32768, 16384, dtype=torch.bfloat16, device="cuda"))
+    optimizer = build_adamw([parameter], OptimizerSection(name="adamw_8bit", stochastic_rounding=True))
+    parameter.grad = torch.randn_like(parameter)
+    optimizer.step()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    for _ in range(10):
+        optimizer.step()
+    end.record()
+    end.synchronize()
+    milliseconds = begin.elapsed_time(end) / 10
+    print(
+        f"8-bit AdamW, bfloat16 weights, stochastic rounding: {milliseconds:.2f} ms for {parameter.numel():,} weights"
+    )
+    assert torch.cuda.max_memory_allocated() - before < 2**20
+    assert milliseconds < 10
+
+
+@pytest.fixture(params=[False, True], ids=["ordinary", "in backward"])
+def train_step(mesh: DeviceMesh, request: pytest.FixtureRequest) -> TrainStep:
+    model = make_model(
+        "qwen3_5",
+        config=config(),
+        mesh=mesh,
+        compute_dtype=torch.bfloat16,
+        master_dtype=torch.bfloat16,
+        kernels=FAST,
+        checkpointing="full",
+    )
+    section = OptimizerSection(learning_rate=1e-3, name="adamw_8bit", stochastic_rounding=True)
+    optimizer = build_adamw(model.parameters(), section)
+    in_backward = InBackward(optimizer) if request.param else None
+    return TrainStep(model, optimizer, lambda step: 1e-3, None, torch.device("cuda", 0), in_backward=in_backward)
+
+
+def batch(lengths: list[int]) -> Batch:
+    return pack_rows(random_rows(lengths, words=WORDS), list(range(len(lengths))), SLOTS).pinned()
+
+
+@pytest.fixture
+def no_waiting() -> Iterator[None]:
+    yield
+    torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.usefixtures("no_waiting")
+def test_a_step_never_waits_for_the_device(train_step: TrainStep) -> None:
+    train_step.rehearse(batch([300, 100]))
+    for step in (1, 2):
+        train_step(step, [batch([300, 100])], 0)
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    result = train_step(3, [batch([17] * 12)], 0)
+    torch.cuda.set_sync_debug_mode("default")
+    assert result.read().first_bad_step == 0
+
+
+def test_the_loss_falls_on_one_batch(train_step: TrainStep) -> None:
+    losses = [train_step(step, [batch([300, 100])], 0).read().loss for step in range(1, 21)]
+    assert losses[-1] < 0.7 * losses[0]

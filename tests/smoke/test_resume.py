@@ -1,0 +1,108 @@
+"""A run that was cut short and went on is the run that would have been."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.sftune import read_metrics, sftune, tiny
+
+STEPS = {"train.max_steps": "8", "train.tokens_per_step": "1024", "checkpoint.every_steps": "2", "checkpoint.keep": "9"}
+TIMES = {"tokens_per_second", "step_seconds", "data_wait_seconds", "peak_memory_gib", "seconds", "training_seconds"}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of eight steps on two ranks that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("whole")
+    ended = sftune("train", *tiny(folder, **STEPS, **{"launch.gpus": "2"}), cwd=folder)
+    assert ended.code == 0, ended.err
+    return folder / "run"
+
+
+@pytest.fixture
+def cut(whole: Path, tmp_path: Path) -> Path:
+    """The same as a kill in the middle of step 6 and of the save after it leaves it."""
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    shutil.rmtree(run / "export")
+    shutil.rmtree(run / "checkpoints" / "step-00000008")
+    (run / "checkpoints" / "step-00000006").rename(run / "checkpoints" / ".step-00000006.unfinished")
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text("".join(lines[:5]) + lines[5][:40])
+    return run
+
+
+def resume(run: Path, *options: str, **changes: str) -> Any:
+    return sftune("train", *tiny(run.parent, **{**STEPS, "launch.gpus": "2", **changes}), *options, cwd=run.parent)
+
+
+def tensors(checkpoint: Path) -> dict[str, str]:
+    """What stands for weights, moments and random states, bit for bit."""
+    files = json.loads((checkpoint / "manifest.json").read_text())
+    return {name: facts["xxh3"] for name, facts in files.items() if name.endswith(".distcp")}
+
+
+def numbers(run: Path) -> list[dict[str, Any]]:
+    return [{key: value for key, value in line.items() if key not in TIMES} for line in read_metrics(run)]
+
+
+def assert_same(run: Path, whole: Path) -> None:
+    assert tensors(run / "checkpoints" / "step-00000008") == tensors(whole / "checkpoints" / "step-00000008")
+    assert numbers(run) == numbers(whole)
+    assert (run / "export" / "model.safetensors").read_bytes() == (whole / "export" / "model.safetensors").read_bytes()
+
+
+def test_resumed_it_is_the_same_bit_for_bit(cut: Path, whole: Path) -> None:
+    ended = resume(cut, "--resume")
+    assert ended.code == 0, ended.err
+    assert ".step-00000006.unfinished: it was not finished" in ended.out
+    assert "after step 4" in ended.out
+    assert_same(cut, whole)
+    assert sorted(path.name for path in (cut / "checkpoints").iterdir()) == [f"step-0000000{n}" for n in (2, 4, 6, 8)]
+    again = resume(cut, "--resume")
+    assert (again.code, "this run is done: 8 of 8 steps" in again.out) == (0, True)
+    # Told to stop in its last step, it would have left neither.
+    shutil.rmtree(cut / "export")
+    lines = (cut / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (cut / "metrics.jsonl").write_text("".join(lines[:-1]))
+    assert resume(cut, "--resume").code == 0
+    assert_same(cut, whole)
+
+
+def test_replayed_steps_are_those_that_were_logged(cut: Path, whole: Path) -> None:
+    ended = resume(cut, "--resume", "--verify", "3")
+    assert ended.code == 0, ended.err
+    assert "replayed steps 3 to 5: 3 compared, equal bit for bit" in ended.out
+    assert_same(cut, whole)
+
+
+def test_a_step_that_is_not_what_was_logged_ends_with_5(cut: Path) -> None:
+    lines = [json.loads(line) for line in (cut / "metrics.jsonl").read_text().splitlines()[:5]]
+    lines[2]["loss"] += 1e-6
+    lines[3]["batch_hash"] = "0" * 12
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (cut / "metrics.jsonl").write_text(text)
+    ended = resume(cut, "--resume", "--verify", "3")
+    assert ended.code == 5
+    assert "from step 3 on: loss" in ended.err
+    assert (cut / "metrics.jsonl").read_text() == text
+
+
+def test_a_stream_goes_on_where_it_was(tmp_path: Path) -> None:
+    stream = {"data.streaming": "true", "launch.gpus": "2", "train.max_steps": "4"}
+    run = tmp_path / "run"
+    assert resume(run, **stream).code == 0
+    whole = tmp_path / "whole"
+    shutil.copytree(run, whole)
+    for path in (run / "export", run / "checkpoints" / "step-00000004"):
+        shutil.rmtree(path)
+    ended = resume(run, "--resume", **stream)
+    assert ended.code == 0, ended.err
+    assert tensors(run / "checkpoints" / "step-00000004") == tensors(whole / "checkpoints" / "step-00000004")
+    assert numbers(run) == numbers(whole)
+    refused = resume(run, "--resume", "--verify", "1", **stream)
+    assert (refused.code, "can't be replayed" in refused.err) == (2, True)

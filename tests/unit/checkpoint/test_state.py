@@ -1,0 +1,107 @@
+"""What is saved comes back, on as many ranks as there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.ranks import on_ranks
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+
+from sft_cli.checkpoint.commit import Target
+from sft_cli.checkpoint.progress import Progress
+from sft_cli.checkpoint.saver import CheckpointSaver
+from sft_cli.checkpoint.state import restore_random, restore_state
+from sft_cli.errors import CheckpointError
+
+
+class Gated(nn.Module):
+    """A sharded matrix, a plain parameter that FSDP2 leaves alone, and a buffer."""
+
+    def __init__(self, size: int = 6) -> None:
+        super().__init__()
+        self.linear = nn.Linear(size, 5)
+        self.gate = nn.Parameter(torch.arange(5.0))
+        self.register_buffer("seen", torch.zeros(1))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.seen += 1
+        return self.linear(inputs) * self.gate
+
+
+def build(mesh: DeviceMesh, seed: int, size: int = 6) -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(seed)
+    model = Gated(size)
+    fully_shard(model, mesh=mesh, ignored_params={model.gate})
+    # Groups of their own: a fused optimizer takes no sharded tensors beside plain ones.
+    groups = [{"params": list(model.linear.parameters())}, {"params": [model.gate], "weight_decay": 0.0}]
+    return model, torch.optim.AdamW(groups, lr=0.1, fused=True)
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    model(torch.ones(3, 6)).square().sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def contents(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    found = dict(model.state_dict())
+    for name, parameter in model.named_parameters():
+        found |= {f"{name}.{key}": value for key, value in optimizer.state[parameter].items()}
+    return {name: whole(tensor).clone() for name, tensor in found.items()}
+
+
+def whole(tensor: Any) -> Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def save(mesh: DeviceMesh, folder: Path) -> dict[str, Tensor]:
+    model, optimizer = build(mesh, seed=0)
+    for _ in range(3):
+        step(model, optimizer)
+    torch.manual_seed(100 + mesh.get_rank())
+    saver = CheckpointSaver(
+        Target(folder, 1), model, optimizer, {"cpu": torch.default_generator}, torch.device("cpu"), lambda path: None
+    )
+    saver.save(Progress(3, 0.5, mesh.size()))
+    found = {**contents(model, optimizer), "random": torch.rand(2)}
+    step(model, optimizer)  # must not reach the copy
+    saver.finish()
+    return found
+
+
+def load(mesh: DeviceMesh, folder: Path, size: int = 6) -> tuple[dict[str, Tensor], list[str]] | str:
+    model, optimizer = build(mesh, seed=1, size=size)
+    checkpoint = folder / "step-00000003"
+    try:
+        restore_state(checkpoint, model, optimizer)
+    except CheckpointError as error:
+        return str(error)
+    lacking = restore_random(checkpoint, {"cpu": torch.default_generator})
+    return {**contents(model, optimizer), "random": torch.rand(2)}, lacking
+
+
+@pytest.mark.parametrize(("ranks", "new_ranks"), [(2, 2), (2, 1), (1, 2)])
+def test_weights_moments_and_random_states_come_back(tmp_path: Path, ranks: int, new_ranks: int) -> None:
+    folder = tmp_path / "checkpoints"
+    saved = on_ranks(ranks, save, folder)
+    loaded = on_ranks(new_ranks, load, folder)
+    for rank, (found, lacking) in enumerate(loaded):
+        expected = saved[min(rank, ranks - 1)]
+        for name in expected.keys() - {"random"}:
+            assert torch.equal(found[name], expected[name]), name
+        assert lacking == (["cpu"] if rank >= ranks else [])
+        assert torch.equal(found["random"], expected["random"]) == (rank < ranks)
+    sizes = {file.name: file.stat().st_size for file in (folder / "step-00000003").glob("*.distcp")}
+    assert len(sizes) == ranks
+
+
+def test_another_model_is_told(tmp_path: Path) -> None:
+    on_ranks(1, save, tmp_path / "checkpoints")
+    (told,) = on_ranks(1, load, tmp_path / "checkpoints", 7)
+    assert "does not fit this model and optimizer" in told
