@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from sft_cli.cli import check_kernels, data, export, init, plan, schema, train
+from sft_cli.cli import check_kernels, data, export, init, plan, profile, schema, train
 from sft_cli.cli.errors import reporting_errors
 from sft_cli.cli.options import DebugOption
 
@@ -28,6 +28,7 @@ app = typer.Typer(
 )
 for _command in (
     train.train,
+    profile.profile,
     check_kernels.check_kernels,
     plan.plan,
     data.data,

@@ -11,11 +11,12 @@ from torch.utils.checkpoint import checkpoint
 
 from sft_cli.parallel.activation_offload import ActivationOffload
 from sft_cli.parallel.kept_calls import InPlace, Store, Tape, kept
+from sft_cli.parallel.ranges import marked_when_recomputed
 from sft_cli.recipe.schema import ActivationCheckpointingSection
 
 MODES: dict[str, Callable[[Callable[..., Any], Store], Callable[..., Any]]] = {
     "none": lambda forward, store: forward,
-    "full": lambda forward, store: partial(checkpoint, forward, use_reentrant=False),
+    "full": lambda forward, store: partial(checkpoint, marked_when_recomputed(forward), use_reentrant=False),
     "selective": lambda forward, store: partial(_selectively, forward, store),
 }
 """Mode to what it makes of a layer's forward. `full` keeps the layer's input."""
@@ -43,7 +44,9 @@ def checkpoint_layers(blocks: Sequence[nn.Module], section: ActivationCheckpoint
 def _selectively(forward: Callable[..., Any], store: Store, *arguments: Any, **options: Any) -> Any:
     """Keeps the layer's input, and the results of kept calls with what their backward needs."""
     tape = Tape(store)
-    output = checkpoint(forward, *arguments, use_reentrant=False, context_fn=tape.contexts, **options)
+    output = checkpoint(
+        marked_when_recomputed(forward), *arguments, use_reentrant=False, context_fn=tape.contexts, **options
+    )
     tape.end(output if isinstance(output, Tensor) else output[0])
     return output
 

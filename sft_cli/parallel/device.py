@@ -10,6 +10,7 @@ import torch
 from sft_cli.errors import UsageError
 
 _GIB = 2**30
+_GEMM_WIDTH = 8192
 
 
 def local_device(device_type: str) -> torch.device:
@@ -48,6 +49,25 @@ def peak_memory_reader(device: torch.device) -> Callable[[], float] | None:
     if device.type == "cpu":
         return None
     return lambda: torch.cuda.max_memory_allocated(device) / _GIB
+
+
+def gemm_tflops(device: torch.device, dtype: torch.dtype) -> float | None:
+    """What one large matrix product reaches here, TFLOP/s: the most that a step's could. None for a CPU.
+
+    A square of 8,192, the best of ten after two that are not counted; about a tenth of a second.
+    """
+    if device.type == "cpu":
+        return None
+    a, b = (torch.randn(_GEMM_WIDTH, _GEMM_WIDTH, device=device, dtype=dtype) for _ in range(2))
+    times = []
+    for _ in range(12):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        a @ b
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end) / 1e3)
+    return 2 * _GEMM_WIDTH**3 / min(times[2:]) / 1e12
 
 
 def device_uuid(device: torch.device) -> str | None:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from sft_cli.plan.architecture import Architecture, read_architecture
 from sft_cli.plan.probed_model import ProbedModel
+from sft_cli.plan.profiling import Profiling
 from sft_cli.recipe.schema import Recipe
 
 
@@ -111,6 +112,8 @@ class Plan(Fact):
     """Over all ranks. With padding a bound: a micro-batch is at most `batching.tokens` slots."""
     flops_per_token: float
     """Floating-point operations of forward and backward for one token, recomputation not counted."""
+    profiling: Profiling | None = None
+    """Profile some steps in place of training."""
 
     def write(self, path: Path) -> None:
         path.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")

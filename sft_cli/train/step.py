@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from sft_cli.data.batch import DIGEST_BITS, Batch
 from sft_cli.optim.clipping import clip_gradients
 from sft_cli.optim.in_backward import InBackward
+from sft_cli.parallel.ranges import marked
 from sft_cli.parallel.reduction import GradientReduction
+from sft_cli.plan.profiling import BACKWARD, FORWARD, OPTIMIZER
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,8 @@ class TrainStep:
 
     def _clip(self) -> Tensor:
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        return clip_gradients(parameters, self.max_grad_norm)
+        with marked(OPTIMIZER):
+            return clip_gradients(parameters, self.max_grad_norm)
 
     def _update(self, is_bad: Tensor) -> None:
         """Weights and optimizer from the gradients, which are dropped; nothing changes where `is_bad`."""
@@ -117,8 +120,9 @@ class TrainStep:
         # wait in host memory, so does the flag.
         first = self.optimizer.param_groups[0]["params"][0]
         self.optimizer.found_inf = is_bad.float().to(first.device)  # type: ignore[attr-defined]
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        with marked(OPTIMIZER):
+            self.optimizer.step()
+            self.optimizer.zero_grad()
 
     def backward(self, micro_batches: Sequence[Batch], supervised_tokens: int) -> Tensor:
         """Adds this rank's gradients; returns its part of the mean loss, a float32 scalar on the device.
@@ -130,9 +134,11 @@ class TrainStep:
         for index, batch in enumerate(micro_batches):
             self.reduction.before_backward(is_last=index == len(micro_batches) - 1)
             batch = batch.to(self.device)
-            total = self.model(batch.model_inputs(), batch.supervised_positions, batch.supervised_targets)
+            with marked(FORWARD):
+                total = self.model(batch.model_inputs(), batch.supervised_positions, batch.supervised_targets)
             micro_loss = total / supervised_tokens
-            micro_loss.backward()
+            with marked(BACKWARD):
+                micro_loss.backward()
             loss += micro_loss.detach()
         self.reduction.finish()
         if self.in_backward is not None:

@@ -17,6 +17,7 @@ from sft_cli.optim.clipping import clip_gradients
 from sft_cli.train.dry_run import dry_run
 from sft_cli.train.evaluate import evaluate
 from sft_cli.train.exactness import check_exactness
+from sft_cli.train.profiled_steps import profiled_steps
 from sft_cli.train.step import TrainStep
 from sft_cli.train.warm_up import warm_up
 from sft_cli.worker.assemble import assemble_model
@@ -40,7 +41,11 @@ _PHASES: tuple[tuple[Function, str], ...] = (
     (warm_up, "in the optimizer step"),
 )
 """Inner functions before those that call them."""
-_TRIALS: tuple[tuple[Function, str], ...] = ((warm_up, " of the warm-up"), (dry_run, " of the dry run"))
+_TRIALS: tuple[tuple[Function, str], ...] = (
+    (warm_up, " of the warm-up"),
+    (dry_run, " of the dry run"),
+    (profiled_steps, " of a profiled step"),
+)
 
 
 def find_phase(error: BaseException) -> str:

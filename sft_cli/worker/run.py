@@ -47,6 +47,7 @@ from sft_cli.worker.assemble import (
 from sft_cli.worker.export import export_model, open_source
 from sft_cli.worker.out_of_memory import explain, is_out_of_memory
 from sft_cli.worker.prewarm import prewarm_kernels
+from sft_cli.worker.profile import profile_run
 from sft_cli.worker.resume import best, position, replay_logged, take_up, totals, trusted_progress
 
 
@@ -117,6 +118,9 @@ def _train(
             view.say(warning)
         exactness = pass_exactness_gate(plan, model, device)
         view.say(exactness.line())
+        if plan.profiling is not None:
+            report = Report(meter, None, view, learning_rate, lambda: None)
+            return profile_run(plan, folder, loader, train_step, report, session)
         if is_dry_run:
             dry_run(loader.heaviest_step(), train_step, view.say, meter.peak_memory_gib)
             return 0

@@ -72,7 +72,7 @@ def processor_seconds(*arguments: str) -> float:
 def test_help_lists_the_commands_and_fits_80_columns(sftune: Callable[..., Ended]) -> None:
     ended = sftune("--help")
     assert ended.code == 0
-    for command in ("train", "check-kernels", "plan", "data", "schema", "init"):
+    for command in ("train", "profile", "check-kernels", "plan", "data", "schema", "init"):
         assert f"\n  {command} " in ended.out
     assert "..." not in ended.out.split("Commands:")[1]
     assert "\x1b" not in ended.out
@@ -80,9 +80,9 @@ def test_help_lists_the_commands_and_fits_80_columns(sftune: Callable[..., Ended
 
 
 def test_commands_that_are_not_built_are_absent(sftune: Callable[..., Ended]) -> None:
-    ended = sftune("profile")
+    ended = sftune("bench")
     assert ended.code == 2
-    assert "No such command 'profile'" in ended.err
+    assert "No such command 'bench'" in ended.err
 
 
 def test_version(sftune: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,62 @@
+"""The page of a profile in headless Chromium, light and dark, where there is one."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.command_line import ROOT
+from support.traces import gpu_step
+
+from sft_cli.telemetry.profile.document import Document
+from sft_cli.telemetry.profile.page import page
+from sft_cli.telemetry.profile.summary import locate
+
+pytestmark = pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on this machine")
+
+SCRIPT = ROOT / "docs" / "screenshot_page.py"
+
+
+def photograph(path: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPT), str(path), str(path.with_name("picture")), "900"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240)
+
+
+def profile_page(tmp_path: Path) -> Path:
+    table = {
+        "calls": 7,
+        "seconds": 6e-4,
+        "top": [],
+        "kinds": [{"name": "GEMM", "calls": 1, "seconds": 6e-4}],
+        "parts": [],
+    }
+    content: Document = {
+        "model": "m", "ranks": 1, "device": "NVIDIA H200", "profiled_steps": [4], "step_seconds": 1e-3,
+        "tokens_per_second": 1.0, "gpu_busy": 0.5, "gpu_busy_seconds": 5e-4, "model_flops_utilization": 0.4,
+        "padding_share": 0.1, "recompute_share": 0.2, "peak_memory_gib": 3.0, "verdict": ["words"],
+        "findings": [{"what": "padding", "costs_seconds": 1e-4, "change": "batching.mode: packing"}],
+        "cpu": table, "gpu": table,
+    }  # fmt: skip
+    trace = gpu_step().trace()
+    path = tmp_path / "report.html"
+    path.write_text(page(content, trace, locate(trace), []), encoding="utf-8")
+    return path
+
+
+def test_the_page_is_quiet_and_has_a_dark_side(tmp_path: Path) -> None:
+    ended = photograph(profile_page(tmp_path))
+    assert ended.returncode == 0, ended.stderr
+    light, dark = ((tmp_path / f"picture-{scheme}.png").read_bytes() for scheme in ("light", "dark"))
+    assert light[:4] == dark[:4] == b"\x89PNG"
+    assert light != dark
+
+
+def test_a_page_with_a_script_error_would_be_found(tmp_path: Path) -> None:
+    path = tmp_path / "broken.html"
+    path.write_text("<!doctype html><script>missing()</script>")
+    ended = photograph(path)
+    assert ended.returncode == 1
+    assert "missing is not defined" in ended.stderr
