@@ -17,7 +17,7 @@ from sft_cli.recipe.schema import ActivationCheckpointingSection
 MODES: dict[str, Callable[[Callable[..., Any], Store], Callable[..., Any]]] = {
     "none": lambda forward, store: forward,
     "full": lambda forward, store: partial(checkpoint, marked_when_recomputed(forward), use_reentrant=False),
-    "selective": lambda forward, store: partial(_selectively, marked_when_recomputed(forward), store),
+    "selective": lambda forward, store: partial(_selectively, forward, store),
 }
 """Mode to what it makes of a layer's forward. `full` keeps the layer's input."""
 
@@ -44,7 +44,9 @@ def checkpoint_layers(blocks: Sequence[nn.Module], section: ActivationCheckpoint
 def _selectively(forward: Callable[..., Any], store: Store, *arguments: Any, **options: Any) -> Any:
     """Keeps the layer's input, and the results of kept calls with what their backward needs."""
     tape = Tape(store)
-    output = checkpoint(forward, *arguments, use_reentrant=False, context_fn=tape.contexts, **options)
+    output = checkpoint(
+        marked_when_recomputed(forward), *arguments, use_reentrant=False, context_fn=tape.contexts, **options
+    )
     tape.end(output if isinstance(output, Tensor) else output[0])
     return output
 

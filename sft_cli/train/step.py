@@ -120,8 +120,9 @@ class TrainStep:
         # wait in host memory, so does the flag.
         first = self.optimizer.param_groups[0]["params"][0]
         self.optimizer.found_inf = is_bad.float().to(first.device)  # type: ignore[attr-defined]
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        with marked(OPTIMIZER):
+            self.optimizer.step()
+            self.optimizer.zero_grad()
 
     def backward(self, micro_batches: Sequence[Batch], supervised_tokens: int) -> Tensor:
         """Adds this rank's gradients; returns its part of the mean loss, a float32 scalar on the device.
