@@ -55,12 +55,13 @@ def pass_families(mesh: DeviceMesh, settings: dict[str, list[Setting]]) -> dict[
         for dtype, checkpointing, sharded in of_family:
             model = make_model(family, mesh=mesh, sharded=sharded, checkpointing=checkpointing, compute_dtype=dtype)
             random_state, buffers = torch.get_rng_state(), [buffer.clone() for buffer in model.buffers()]
+            are_shards = [isinstance(parameter, DTensor) for parameter in model.parameters()]
             exactness = check(model, dtype)
             traces = {
                 "random numbers": not torch.equal(torch.get_rng_state(), random_state),
                 "buffers": any(not torch.equal(a, b) for a, b in zip(model.buffers(), buffers, strict=True)),
                 "gradients": any(parameter.grad is not None for parameter in model.parameters()),
-                "gathered": any(isinstance(parameter, DTensor) != sharded for parameter in model.parameters()),
+                "gathered": are_shards != [isinstance(parameter, DTensor) for parameter in model.parameters()],
                 "mode": not all(module.training for module in model.modules()),
                 "hooks": any(block._forward_hooks and not sharded for block in model.blocks),
             }
