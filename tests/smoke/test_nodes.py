@@ -1,0 +1,111 @@
+"""Two "machines" on loopback: two launchers of the real command line, one CPU rank each."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.sftune import command, tiny, training_steps
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="children die with the launcher on Linux")
+
+FOREVER = {"train.max_steps": "500", "launch.gpus": "1", "checkpoint.export": "false"}
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    started: list[subprocess.Popen[str]] = []
+
+    def run(folder: Path, **changes: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            command("train", *tiny(folder, **changes)),
+            cwd=folder,
+            env={**os.environ},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def nodes(start: Start, folder: Path, **changes: str) -> list[subprocess.Popen[str]]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    both = {**FOREVER, "launch.nodes": "2", "launch.rendezvous": address, **changes}
+    return [start(folder, **both, **{"launch.node_rank": str(rank)}) for rank in (0, 1)]
+
+
+def wait_for_steps(run: Path, count: int, *processes: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 120
+    while not (run / "metrics.jsonl").exists() or len(training_steps(run)) < count:
+        assert time.monotonic() < deadline
+        for process in processes:
+            assert process.poll() is None, process.communicate()
+        time.sleep(0.1)
+
+
+def test_two_nodes_are_as_one_of_two_ranks_and_a_signal_to_either_stops_both(tmp_path: Path, start: Start) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    alone = start(tmp_path / "one", **{**FOREVER, "launch.gpus": "2"})
+    wait_for_steps(tmp_path / "one" / "run", 3, alone)
+    alone.send_signal(signal.SIGTERM)
+    assert alone.wait(60) == 143
+
+    first, second = nodes(start, tmp_path / "two")
+    run = tmp_path / "two" / "run"
+    wait_for_steps(run, 3, first, second)
+    second.send_signal(signal.SIGTERM)
+    ended = [process.communicate(timeout=60) for process in (first, second)]
+    assert (first.returncode, second.returncode) == (143, 143), ended
+    losses = [[line["loss"] for line in training_steps(tmp_path / name / "run")[:3]] for name in ("one", "two")]
+    assert losses[0] == losses[1]
+    assert [path.name for path in (run / "checkpoints").glob("step-*")], "stopped without a checkpoint"
+    assert {path.name for path in (run / "logs").iterdir()} == {
+        "launcher.log", "launcher-1.log", "rank-0.log", "rank-1.log",
+    }  # fmt: skip
+    assert not list(run.glob(".nodes-*"))
+
+
+@pytest.mark.parametrize("killed", [0, 1])
+def test_a_killed_launcher_ends_the_other_node(tmp_path: Path, start: Start, killed: int) -> None:
+    both = nodes(start, tmp_path)
+    wait_for_steps(tmp_path / "run", 1, *both)
+    both[killed].kill()
+    killed_at = time.monotonic()
+    other = both[1 - killed]
+    _, stderr = other.communicate(timeout=60)
+    assert time.monotonic() - killed_at < 20
+    assert other.returncode == 1
+    assert f"error: node {killed} is gone" in stderr
+
+
+def test_nodes_of_different_plans_say_what_differs(tmp_path: Path, start: Start) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    both = {**FOREVER, "launch.nodes": "2", "launch.rendezvous": address}
+    started = [
+        start(tmp_path, **both, **{"launch.node_rank": str(rank), "optimizer.learning_rate": rate})
+        for rank, rate in enumerate(("0.001", "0.002"))
+    ]
+    for process in started:
+        _, stderr = process.communicate(timeout=60)
+        assert process.returncode == 2
+        assert "recipe.optimizer.learning_rate is 0.001 on node 0 and 0.002 on node 1" in stderr
