@@ -114,9 +114,9 @@ class Peers:
         self._exits |= exits
         self._has_ended = True
         deadline = time.monotonic() + _LEAVING_SECONDS
-        while not self._is_cut_off and self._waits_for():
-            self._exchange_news()
-            if self._has_failed() and time.monotonic() > deadline:
+        while not self._is_cut_off:
+            self._exchange_news()  # once at least: the others may be waiting for this node alone
+            if not self._waits_for() or (self._has_failed() and time.monotonic() > deadline):
                 break
             time.sleep(_BEAT_SECONDS / 5)
         if self._exits:

@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 
 from sft_cli.launch.slurm_script import slurm_script
-from sft_cli.recipe.builtin import TINY
 from sft_cli.recipe.load import load_recipe
 
 
 def script(*overrides: str, path: Path = Path("/home/a b/r.yaml")) -> str:
-    return slurm_script(load_recipe(TINY, overrides).recipe, path, overrides)
+    return slurm_script(load_recipe(None, overrides).recipe, path, overrides)
 
 
 def test_what_the_recipe_asks_for_and_what_survives_pre_emption() -> None:
