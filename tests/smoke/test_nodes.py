@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -12,10 +13,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.no_network import python_path
 from support.sftune import command, tiny, training_steps
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="children die with the launcher on Linux")
 
+HERE = Path(__file__).parent
 FOREVER = {"train.max_steps": "500", "launch.gpus": "1", "checkpoint.export": "false"}
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -43,11 +46,14 @@ def start() -> Iterator[Start]:
         process.communicate()
 
 
-def nodes(start: Start, folder: Path, **changes: str) -> list[subprocess.Popen[str]]:
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    both = {**FOREVER, "launch.nodes": "2", "launch.rendezvous": address, **changes}
+        return int(free.getsockname()[1])
+
+
+def nodes(start: Start, folder: Path, **changes: str) -> list[subprocess.Popen[str]]:
+    both = {**FOREVER, "launch.nodes": "2", "launch.rendezvous": f"127.0.0.1:{free_port()}", **changes}
     return [start(folder, **both, **{"launch.node_rank": str(rank)}) for rank in (0, 1)]
 
 
@@ -97,10 +103,7 @@ def test_a_killed_launcher_ends_the_other_node(tmp_path: Path, start: Start, kil
 
 
 def test_nodes_of_different_plans_say_what_differs(tmp_path: Path, start: Start) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    both = {**FOREVER, "launch.nodes": "2", "launch.rendezvous": address}
+    both = {**FOREVER, "launch.nodes": "2", "launch.rendezvous": f"127.0.0.1:{free_port()}"}
     started = [
         start(tmp_path, **both, **{"launch.node_rank": str(rank), "optimizer.learning_rate": rate})
         for rank, rate in enumerate(("0.001", "0.002"))
@@ -109,3 +112,29 @@ def test_nodes_of_different_plans_say_what_differs(tmp_path: Path, start: Start)
         _, stderr = process.communicate(timeout=60)
         assert process.returncode == 2
         assert "recipe.optimizer.learning_rate is 0.001 on node 0 and 0.002 on node 1" in stderr
+
+
+@pytest.mark.parametrize(
+    ("acts", "told"),
+    [
+        (("hang", "killed"), "rank 1 was killed by SIGKILL"),
+        (("data_error", "hang"), "chat.jsonl:104: not a row (rank 0)"),
+        (("lost_peer", "hang"), "rank 1 hangs"),
+    ],
+)
+def test_both_nodes_name_the_rank_that_failed(tmp_path: Path, acts: tuple[str, str], told: str) -> None:
+    port = free_port()
+    environment = {
+        **os.environ,
+        "PYTHONPATH": python_path(HERE, HERE.parents[1]),
+        "WORKER_ACTS": json.dumps(dict(enumerate(acts))),
+    }
+    words = [sys.executable, str(HERE / "launched_launcher.py"), str(tmp_path / "logs"), "2"]
+    launchers = [
+        subprocess.Popen([*words, str(node), str(port)], env=environment, stderr=subprocess.PIPE, text=True)
+        for node in (0, 1)
+    ]
+    for launcher in launchers:
+        _, stderr = launcher.communicate(timeout=60)
+        assert launcher.returncode == (3 if "data_error" in acts else 1), stderr
+        assert told in stderr
