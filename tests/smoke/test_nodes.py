@@ -89,17 +89,15 @@ def test_two_nodes_are_as_one_of_two_ranks_and_a_signal_to_either_stops_both(tmp
     assert not list(run.glob(".nodes-*"))
 
 
-@pytest.mark.parametrize("killed", [0, 1])
-def test_a_killed_launcher_ends_the_other_node(tmp_path: Path, start: Start, killed: int) -> None:
-    both = nodes(start, tmp_path)
-    wait_for_steps(tmp_path / "run", 1, *both)
-    both[killed].kill()
+def test_a_killed_launcher_ends_the_other_node(tmp_path: Path, start: Start) -> None:
+    first, second = nodes(start, tmp_path)
+    wait_for_steps(tmp_path / "run", 1, first, second)
+    second.kill()
     killed_at = time.monotonic()
-    other = both[1 - killed]
-    _, stderr = other.communicate(timeout=60)
+    _, stderr = first.communicate(timeout=60)
     assert time.monotonic() - killed_at < 20
-    assert other.returncode == 1
-    assert f"error: node {killed} is gone" in stderr
+    assert first.returncode == 1
+    assert "error: node 1 is gone" in stderr
 
 
 def test_nodes_of_different_plans_say_what_differs(tmp_path: Path, start: Start) -> None:
@@ -123,18 +121,38 @@ def test_nodes_of_different_plans_say_what_differs(tmp_path: Path, start: Start)
     ],
 )
 def test_both_nodes_name_the_rank_that_failed(tmp_path: Path, acts: tuple[str, str], told: str) -> None:
-    port = free_port()
+    for launcher in fake_nodes(tmp_path / "logs", acts):
+        _, stderr = launcher.communicate(timeout=60)
+        assert launcher.returncode == (3 if "data_error" in acts else 1), stderr
+        assert told in stderr
+
+
+def test_without_node_0_there_is_no_store_and_node_1_ends(tmp_path: Path) -> None:
+    first, second = fake_nodes(tmp_path / "logs", ("hang", "hang"))
+    deadline = time.monotonic() + 60
+    logs = [tmp_path / "logs" / f"rank-{rank}.log" for rank in (0, 1)]
+    while not all(log.exists() and "stdin holds" in log.read_text() for log in logs):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    first.kill()
+    killed_at = time.monotonic()
+    _, stderr = second.communicate(timeout=60)
+    first.communicate()
+    assert time.monotonic() - killed_at < 20
+    assert second.returncode == 1
+    assert "node 0 is gone" in stderr
+
+
+def fake_nodes(logs: Path, acts: tuple[str, str]) -> list[subprocess.Popen[str]]:
+    """Two launchers whose workers need no torch."""
     environment = {
         **os.environ,
         "PYTHONPATH": python_path(HERE, HERE.parents[1]),
         "WORKER_ACTS": json.dumps(dict(enumerate(acts))),
     }
-    words = [sys.executable, str(HERE / "launched_launcher.py"), str(tmp_path / "logs"), "2"]
-    launchers = [
-        subprocess.Popen([*words, str(node), str(port)], env=environment, stderr=subprocess.PIPE, text=True)
+    words = [sys.executable, str(HERE / "launched_launcher.py"), str(logs), "2"]
+    port = str(free_port())
+    return [
+        subprocess.Popen([*words, str(node), port], env=environment, stderr=subprocess.PIPE, text=True)
         for node in (0, 1)
     ]
-    for launcher in launchers:
-        _, stderr = launcher.communicate(timeout=60)
-        assert launcher.returncode == (3 if "data_error" in acts else 1), stderr
-        assert told in stderr
