@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from sft_cli.cli import check_kernels, data, export, init, plan, profile, schema, train
+from sft_cli.cli import check_kernels, data, export, init, launch, plan, profile, schema, train
 from sft_cli.cli.errors import reporting_errors
 from sft_cli.cli.options import DebugOption
 
@@ -35,6 +35,7 @@ for _command in (
     export.export,
     schema.schema,
     init.init,
+    launch.launch,
 ):
     app.command()(_command)
 

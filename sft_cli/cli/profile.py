@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from sft_cli.cli.options import DebugOption, RecipeArgument, SetOption
-from sft_cli.errors import SftError
+from sft_cli.errors import SftError, UsageError
 
 
 def profile(
@@ -42,6 +42,12 @@ def profile(
     from sft_cli.recipe.inputs import check_chat_template, check_data
     from sft_cli.telemetry.profile.document import read
 
+    if loaded.recipe.launch.nodes > 1:
+        raise UsageError(
+            f"a profile is of one machine, and the recipe names {loaded.recipe.launch.nodes}",
+            where=loaded.places.of("launch.nodes"),
+            fix="Add `--set launch.nodes=1`, or start it with `srun` or `torchrun` on all of them.",
+        )
     other = None if compare is None else Path(read(compare)["path"]).absolute()
     check_data(loaded.recipe, loaded.places)
     check_chat_template(loaded.recipe, loaded.places)
@@ -61,4 +67,4 @@ def profile(
     print(run_text(plan, prepared, loaded.origin), flush=True)
     if (warning := misfit_warning(plan)) is not None:
         print(warning, file=sys.stderr, flush=True)
-    raise typer.Exit(train._run(loaded, plan, joined, None, Flags(), dry_run=True))
+    raise typer.Exit(train._run(loaded, plan, joined, None, Flags(), None, dry_run=True))

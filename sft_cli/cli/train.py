@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from sft_cli.cli.resume import Flags, Start
     from sft_cli.data.prepare import PreparedData
     from sft_cli.launch.join import Joined
+    from sft_cli.launch.meeting import Meeting
+    from sft_cli.launch.nodes import Nodes
+    from sft_cli.launch.resume import Resume
     from sft_cli.plan.plan import Plan
     from sft_cli.recipe.load import Loaded
 
@@ -49,12 +54,16 @@ def train(
     from sft_cli.cli.plan_text import run_text
     from sft_cli.cli.resume import Flags, find_start
     from sft_cli.launch.join import find_join
+    from sft_cli.launch.nodes import find_nodes
     from sft_cli.launch.run_folder import require_free
     from sft_cli.recipe.inputs import check_chat_template, check_data
 
     check_data(loaded.recipe, loaded.places)
     check_chat_template(loaded.recipe, loaded.places)
     joined = find_join(os.environ)
+    nodes = find_nodes(loaded.recipe.launch, os.environ, loaded.places) if joined is None else None
+    if nodes is not None:
+        loaded = _with_nodes(loaded, nodes)
     output = Path(loaded.recipe.output_dir)
     flags = Flags(resume, resume_from, verify, overwrite)
     flags.check(output)
@@ -72,10 +81,16 @@ def train(
     plan, prepared = _plan(loaded, joined, start, progress=True)
     if not _goes_on(start, plan, loaded, flags):
         return
+    meeting = None if nodes is None else _meeting(nodes, plan, start, dry_run=dry_run)
+    if nodes is not None and not nodes.is_first:
+        print(f"node {nodes.rank} of {nodes.count}: node 0 at {nodes.address} speaks for all", flush=True)
+        raise typer.Exit(_run_beside(plan, start, meeting, dry_run=dry_run))
     print(run_text(plan, prepared, loaded.origin), flush=True)
+    if nodes is not None:
+        print(f"{'nodes':<10} {nodes.count}, meeting at {nodes.address}", flush=True)
     if (warning := misfit_warning(plan)) is not None:
         print(warning, file=sys.stderr, flush=True)
-    raise typer.Exit(_run(loaded, plan, joined, start, flags, dry_run=dry_run))
+    raise typer.Exit(_run(loaded, plan, joined, start, flags, meeting, dry_run=dry_run))
 
 
 def _goes_on(start: Start | None, plan: Plan, loaded: Loaded, flags: Flags) -> bool:
@@ -130,14 +145,55 @@ def _plan(loaded: Loaded, joined: Joined | None, start: Start | None, *, progres
     return plan, prepared
 
 
-def _run(loaded: Loaded, plan: Plan, joined: Joined | None, start: Start | None, flags: Flags, *, dry_run: bool) -> int:
+def _with_nodes(loaded: Loaded, nodes: Nodes) -> Loaded:
+    """Slurm may have said how many machines there are; which of them this is is no part of the run."""
+    launch = loaded.recipe.launch.model_copy(update={"nodes": nodes.count, "node_rank": None})
+    return replace(loaded, recipe=loaded.recipe.model_copy(update={"launch": launch}))
+
+
+def _meeting(nodes: Nodes, plan: Plan, start: Start | None, *, dry_run: bool) -> Meeting:
+    from importlib.metadata import version
+
+    from sft_cli.launch.meeting import Meeting, agreement
+
+    words = [] if start is None else start.resume.arguments()
+    card = agreement(plan, version=version("sftune"), start=" ".join(words), run="dry" if dry_run else "whole")
+    shares = plan.recipe.checkpoint.enabled and not dry_run
+    return Meeting(nodes, plan.world.ranks_per_node, card, plan.recipe.output_dir if shares else None)
+
+
+def _run_beside(plan: Plan, start: Start | None, meeting: Meeting | None, *, dry_run: bool) -> int:
+    """Runs the ranks of a machine other than the first, which has the run folder; the command's exit code."""
+    from sft_cli.launch.run_folder import RunFolder
+    from sft_cli.launch.supervise import run_workers
+
+    with tempfile.TemporaryDirectory(prefix="sftune-node-") as own:
+        logs = Path(tempfile.mkdtemp(prefix="sftune-")) if dry_run else RunFolder(Path(plan.recipe.output_dir)).logs
+        plan_path = Path(own, "plan.json")
+        plan.write(plan_path)
+        resume = None if start is None else start.resume
+        exit_code = run_workers(plan_path, plan.world, logs, dry_run=dry_run, resume=resume, meeting=meeting)
+    if dry_run:
+        shutil.rmtree(logs)  # not in a `finally`: the error of a failed one names a log in there
+    return exit_code
+
+
+def _run(
+    loaded: Loaded,
+    plan: Plan,
+    joined: Joined | None,
+    start: Start | None,
+    flags: Flags,
+    meeting: Meeting | None,
+    *,
+    dry_run: bool,
+) -> int:
     """Opens the run folder and trains in it; the command's exit code."""
     from sft_cli.checkpoint.layout import sweep
     from sft_cli.cli.disk import require_room
     from sft_cli.cli.resume import newest
     from sft_cli.launch.join import exec_worker
     from sft_cli.launch.restarts import with_restarts
-    from sft_cli.launch.resume import Resume
     from sft_cli.launch.run_folder import open_run
     from sft_cli.launch.supervise import run_workers
     from sft_cli.recipe.dump import to_yaml
@@ -159,8 +215,9 @@ def _run(loaded: Loaded, plan: Plan, joined: Joined | None, start: Start | None,
             exec_worker(run.plan_path, plan.world, joined, run.logs, dry_run=dry_run, resume=resume)
 
         def run_once(resume: Resume | None) -> int:
-            sweep(run.folder.checkpoints)
-            return run_workers(run.plan_path, plan.world, run.logs, dry_run=dry_run, resume=resume)
+            if not dry_run:
+                sweep(run.folder.checkpoints)
+            return run_workers(run.plan_path, plan.world, run.logs, dry_run=dry_run, resume=resume, meeting=meeting)
 
         return with_restarts(
             run_once,

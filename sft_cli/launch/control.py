@@ -5,7 +5,10 @@ One small file a fact, each written in one piece, so that a reader never sees ha
     workers/rank-0.pid      a worker has started and listens to signals
     outcomes/rank-0.json    it has done its work, or stopped when told to
     errors/rank-1.json      it failed
+    hanging/rank-2.json     it neither failed nor finished when another one had failed, and the launcher killed it
     exits.json              exit codes as torchrun saw them: all that is known of a process that died without a word
+
+Of a run on several machines each has such a folder, and `peers.py` writes down there what happened on the others.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -51,7 +55,7 @@ class ControlFolder:
     path: Path
 
     def create(self) -> None:
-        for folder in (self._workers, self._outcomes, self._errors):
+        for folder in (self._workers, self._outcomes, self._errors, self._hanging):
             folder.mkdir(parents=True)
 
     def register(self, rank: int) -> None:
@@ -67,6 +71,13 @@ class ControlFolder:
     def write_exits(self, exit_codes: dict[int, int]) -> None:
         """Exit codes of the ranks that failed first; minus the signal's number where a signal killed one."""
         _write_in_one_piece(self.path / "exits.json", json.dumps(exit_codes))
+
+    def write_hanging(self, ranks: Iterable[int]) -> None:
+        for rank in ranks:
+            (self._hanging / f"rank-{rank}.json").touch()
+
+    def hanging(self) -> list[int]:
+        return [rank for rank, _ in _rank_files(self._hanging)]
 
     def pids(self) -> dict[int, int]:
         """Process id of every rank that has registered."""
@@ -93,6 +104,10 @@ class ControlFolder:
     @property
     def _errors(self) -> Path:
         return self.path / "errors"
+
+    @property
+    def _hanging(self) -> Path:
+        return self.path / "hanging"
 
 
 def _rank_files(folder: Path) -> list[tuple[int, Path]]:

@@ -16,6 +16,7 @@ def worker_environment(
     base: Mapping[str, str],
     *,
     ranks_here: int | None = None,
+    is_loopback: bool = False,
     cpu_cores: int | None = None,
     platform: str = sys.platform,
 ) -> dict[str, str]:
@@ -23,6 +24,7 @@ def worker_environment(
 
     Args:
         ranks_here: ranks on this machine; None: as many as on every node of `world`.
+        is_loopback: several "nodes", and all are this machine.
         cpu_cores: cores that this machine's ranks share; None: those this process may use.
         platform: as `sys.platform`.
     """
@@ -44,7 +46,7 @@ def worker_environment(
         if "PYTORCH_CUDA_ALLOC_CONF" not in base:
             # Packs are of one size, but gathered layers and logits are not: segments that grow don't fragment.
             wanted["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
-    if here == world.ranks:
+    if here == world.ranks or is_loopback:
         # Else gloo looks up the host's name: slow or wrong without a resolver, and no business of one machine.
         wanted["GLOO_SOCKET_IFNAME"] = "lo0" if platform == "darwin" else "lo"
     return {**wanted, **base, "PYTHONPATH": python_path(base)}

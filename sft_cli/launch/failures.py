@@ -116,10 +116,10 @@ def vanished_error(ranks: list[int], *, logs: Path) -> SftError:
     return SftError(f"rank {names} left before the run was done", fix="\n  ".join(_log_tail(log)))
 
 
-def launcher_error(agent_exit_code: int, *, logs: Path) -> SftError:
+def launcher_error(agent_exit_code: int, *, log: Path) -> SftError:
     """torchrun ended before any worker could say something."""
     how = f"was killed by {_signal_name(-agent_exit_code)}" if agent_exit_code < 0 else "could not start the workers"
-    return SftError(f"torchrun {how}", fix="\n  ".join(_log_tail(logs / "launcher.log")))
+    return SftError(f"torchrun {how}", fix="\n  ".join(_log_tail(log)))
 
 
 def stopped_by(outcomes: Mapping[int, Outcome]) -> int:

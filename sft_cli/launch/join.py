@@ -12,7 +12,7 @@ from typing import Literal, NoReturn
 from sft_cli.launch.environment import worker_environment
 from sft_cli.launch.ranks import Ranks
 from sft_cli.launch.resume import Resume
-from sft_cli.launch.slurm import in_job_step, rendezvous_address, step_ranks
+from sft_cli.launch.slurm import in_job_step, one_task_a_node, rendezvous_address, step_ranks
 from sft_cli.launch.torchrun import worker_arguments
 from sft_cli.plan.plan import World
 
@@ -30,14 +30,14 @@ class Joined:
 
 
 def find_join(environ: Mapping[str, str]) -> Joined | None:
-    """None where this process is a run's first and has to start the others.
+    """None where this process is the first of a run, or of a machine, and has to start the others.
 
     Raises:
         UsageError: the variables are there but make no sense.
     """
     if all(name in environ for name in _TORCHRUN):
         return Joined("torchrun", Ranks.from_environment(environ), {})
-    if not in_job_step(environ):
+    if not in_job_step(environ) or one_task_a_node(environ):
         return None
     ranks = step_ranks(environ)
     host, port = rendezvous_address(environ)

@@ -29,6 +29,11 @@ def rank_log(logs: Path, rank: int) -> Path:
     return logs / f"rank-{rank}.log"
 
 
+def launcher_log(logs: Path, node: int) -> Path:
+    """Of torchrun on one node, and of workers before they open their own."""
+    return logs / (f"launcher-{node}.log" if node else "launcher.log")
+
+
 @contextmanager
 def output_to_log(logs: Path, rank: int, *, terminal_fd: int = STDOUT_FD) -> Iterator[Streams]:
     """Sends file descriptors 1 and 2 of this process to `logs/rank-N.log`; restores them on leaving.

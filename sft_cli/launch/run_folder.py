@@ -12,8 +12,8 @@ from pathlib import Path
 
 from sft_cli.errors import CheckpointError, UsageError
 from sft_cli.launch.folder_lock import FolderLock
-from sft_cli.launch.log_files import rank_log
-from sft_cli.plan.plan import Plan
+from sft_cli.launch.log_files import launcher_log, rank_log
+from sft_cli.plan.plan import Plan, World
 
 
 @dataclass(frozen=True)
@@ -147,9 +147,10 @@ def open_run(
             _require_no_input_inside(folder, plan)
         with _disk_errors(path):
             if overwrite:
-                _remove_run(folder, plan.world.ranks)
-            folder.recipe_yaml.write_text(recipe_yaml, encoding="utf-8")
+                _remove_run(folder, plan.world)
+            # The plan first: a recipe alone is taken for somebody's own, also by a launcher on another machine.
             plan.write(folder.plan_json)
+            folder.recipe_yaml.write_text(recipe_yaml, encoding="utf-8")
         yield OpenRun(folder, folder.plan_json, folder.logs, lock)
     finally:
         lock.release()
@@ -227,19 +228,20 @@ def _require_no_input_inside(folder: RunFolder, plan: Plan) -> None:
                 )
 
 
-def _remove_run(folder: RunFolder, ranks: int) -> None:
+def _remove_run(folder: RunFolder, world: World) -> None:
     for path in folder.contents:
         if path == folder.logs and path.is_dir():
-            _clear_logs(path, ranks)
+            _clear_logs(path, world)
         elif path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
 
 
-def _clear_logs(logs: Path, ranks: int) -> None:
-    """Emptied and not removed: ranks that torchrun or srun started may have opened theirs already."""
-    kept = {rank_log(logs, rank) for rank in range(ranks)}
+def _clear_logs(logs: Path, world: World) -> None:
+    """Emptied and not removed: ranks that torchrun or srun started, and other nodes, may have opened theirs already."""
+    kept = {rank_log(logs, rank) for rank in range(world.ranks)}
+    kept |= {launcher_log(logs, node) for node in range(1, world.nodes)}
     for path in logs.iterdir():
         if path in kept:
             os.truncate(path, 0)

@@ -23,6 +23,14 @@ def in_job_step(environ: Mapping[str, str]) -> bool:
     return all(name in environ for name in required) and _tasks(environ) > 1
 
 
+def one_task_a_node(environ: Mapping[str, str]) -> bool:
+    """Whether srun started one process on each of several machines: they are launchers, and no ranks."""
+    if not in_job_step(environ):
+        return False
+    tasks = expand_tasks(environ.get("SLURM_STEP_TASKS_PER_NODE", ""))
+    return len(tasks) > 1 and set(tasks) == {1}
+
+
 def step_ranks(environ: Mapping[str, str]) -> Ranks:
     """Raises UsageError where a variable is not a number."""
     local_rank = read_count(environ, "SLURM_LOCALID")

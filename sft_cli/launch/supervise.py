@@ -21,7 +21,8 @@ from sft_cli.errors import SftError
 from sft_cli.launch.control import ControlFolder
 from sft_cli.launch.environment import worker_environment
 from sft_cli.launch.failures import first_error, launcher_error, stopped_by, vanished_error
-from sft_cli.launch.log_files import STDOUT_FD
+from sft_cli.launch.log_files import STDOUT_FD, launcher_log
+from sft_cli.launch.meeting import Meeting
 from sft_cli.launch.resume import Resume
 from sft_cli.launch.stop import STACKS_SIGNAL, STOP_SIGNALS, exit_signal
 from sft_cli.launch.torchrun import agent_command, worker_arguments
@@ -49,6 +50,7 @@ def run_workers(
     *,
     dry_run: bool = False,
     resume: Resume | None = None,
+    meeting: Meeting | None = None,
     module: str = "sft_cli.worker",
     environ: Mapping[str, str] = os.environ,
     stdout_fd: int = STDOUT_FD,
@@ -62,6 +64,7 @@ def run_workers(
     Args:
         plan_path: the `plan.json` that every worker reads.
         logs: one file a rank, and launcher.log for torchrun; created.
+        meeting: with the launchers of other machines, each of which runs its own ranks of the world.
         module: what a worker runs, as `python -m module`.
         stdout_fd: where rank 0's progress goes.
         say: shows the user a line; default: stderr.
@@ -77,14 +80,23 @@ def run_workers(
         control = ControlFolder(Path(folder))
         control.create()
         logs.mkdir(parents=True, exist_ok=True)
+        nodes = None if meeting is None else meeting.nodes
+        if meeting is not None:
+            meeting.write(control.path)
+        own_log = launcher_log(logs, 0 if nodes is None else nodes.rank)
         arguments = worker_arguments(plan_path, control=control.path, logs=logs, dry_run=dry_run, resume=resume)
         command = agent_command(
-            os.getpid(), control=control.path, ranks=world.ranks_per_node, module=module, arguments=arguments
+            os.getpid(),
+            control=control.path,
+            ranks=world.ranks_per_node,
+            module=module,
+            arguments=arguments,
+            nodes=nodes,
         )
-        with _StopSignals() as signals, (logs / "launcher.log").open("ab") as log:
+        with _StopSignals() as signals, own_log.open("ab") as log:
             agent = subprocess.Popen(
                 command,
-                env=worker_environment(world, environ),
+                env=worker_environment(world, environ, is_loopback=nodes is not None and nodes.is_loopback),
                 stdin=stdout_fd,  # torchrun.TERMINAL_FD says why
                 stdout=log,
                 stderr=log,
@@ -97,13 +109,13 @@ def run_workers(
                 run.kill()
                 if os.isatty(stdout_fd):
                     os.write(stdout_fd, _SHOW_CURSOR)  # a live view that was killed leaves it hidden
-        return _exit_code(run, control, world, logs)
+        return _exit_code(run, control, world, logs, own_log)
 
 
-def _exit_code(run: _Run, control: ControlFolder, world: World, logs: Path) -> int:
-    outcomes, failures = control.outcomes(), control.failures()
-    # A rank that hung was killed by this launcher: that is not what it died of.
-    known = failures.keys() | outcomes.keys() | set(run.hanging)
+def _exit_code(run: _Run, control: ControlFolder, world: World, logs: Path, own_log: Path) -> int:
+    outcomes, failures, hanging = control.outcomes(), control.failures(), control.hanging()
+    # A rank that hung was killed by its launcher: that is not what it died of.
+    known = failures.keys() | outcomes.keys() | set(hanging)
     silent = {rank: code for rank, code in control.exits().items() if rank not in known}
     first_signal = exit_signal(run.signals.first)
     if run.was_stopped_early:
@@ -113,12 +125,12 @@ def _exit_code(run: _Run, control: ControlFolder, world: World, logs: Path) -> i
             f"killed by a second {signal.Signals(run.signals.last).name}, before a checkpoint was complete",
             fix="Complete checkpoints of this run are kept; wait after the first signal to get one of the last step.",
         )
-    error = first_error(failures, silent, ranks=world.ranks, logs=logs, hanging=run.hanging)
+    error = first_error(failures, silent, ranks=world.ranks, logs=logs, hanging=hanging)
     if error is not None:
         raise error
     missing = [rank for rank in range(world.ranks) if rank not in outcomes]
     if missing and run.agent.returncode != 0:
-        raise launcher_error(run.agent.returncode, logs=logs)
+        raise launcher_error(run.agent.returncode, log=own_log)
     if missing:
         raise vanished_error(missing, logs=logs)
     stop = stopped_by(outcomes)
@@ -169,8 +181,6 @@ class _Run:
         self.was_stopped_early = False
         """Before any worker had started: there was nothing to save."""
         self.was_killed_by_user = False
-        self.hanging: list[int] = []
-        """Ranks that neither failed nor finished in the seconds after another one had failed."""
         self._control = control
         self._say = say
         self._told: set[int] = set()
@@ -217,13 +227,14 @@ class _Run:
 
     def _end_hanging_ranks(self) -> None:
         """A rank whose peer is gone can wait for it for minutes."""
-        if self._failed_at is None and (self._control.failures() or self._silent_deaths()):
+        if self._failed_at is None and (self._control.failures() or self._silent_deaths() or self._control.exits()):
             self._failed_at = time.monotonic()
         if self._failed_for() > _AFTER_FAILURE_SECONDS:
             if not self._has_ended_them:
                 self._has_ended_them = True
-                self.hanging = self._unheard()
-                self._ask_where(self.hanging)
+                hanging = self._unheard()
+                self._control.write_hanging(hanging)
+                self._ask_where(hanging)
             self._kill_workers()
 
     def _unheard(self) -> list[int]:

@@ -198,9 +198,14 @@ def _launch(recipe: Recipe) -> Iterator[Problem]:
     elif launch.node_rank is not None and launch.node_rank >= launch.nodes:
         what = f"{launch.node_rank} is not one of {launch.nodes} machines"
         yield Problem("launch.node_rank", what, f"Count from 0 to {launch.nodes - 1}.")
-    if launch.nodes > 1 and launch.rendezvous is None:
-        what = f"{launch.nodes} machines need to know where to meet"
-        yield Problem("launch.nodes", what, "Write `rendezvous: host:port` of the first machine.")
+    if launch.nodes > 1 and launch.max_restarts:
+        what = "restarts are for one machine: the launchers of several would each have to begin anew together"
+        fix = "Write 0, and let a scheduler start the job again: `sftune launch --for slurm` shows how."
+        yield Problem("launch.max_restarts", what, fix)
+    if launch.rendezvous is not None:
+        host, _, port = launch.rendezvous.rpartition(":")
+        if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
+            yield Problem("launch.rendezvous", f"`{launch.rendezvous}` is not host:port", "Write `gpu01:29500`, say.")
 
 
 def _model(recipe: Recipe) -> Iterator[Problem]:

@@ -37,9 +37,6 @@ KEYS: tuple[Unbuilt, ...] = (
     Unbuilt("kernels.float8", _only("none"), "Write `none`."),
     Unbuilt("kernels.hub", _only(False), "Write `false`."),
     Unbuilt("telemetry.trackers", _only(()), "Write `[]`; every number is in metrics.jsonl."),
-    Unbuilt("launch.nodes", _only(1), "Write `1`."),
-    Unbuilt("launch.node_rank", _only(None), "Write `null`."),
-    Unbuilt("launch.rendezvous", _only(None), "Write `null`."),
 )
 
 

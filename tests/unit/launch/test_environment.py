@@ -55,6 +55,8 @@ def test_compiled_kernels_outlive_the_run() -> None:
 
 def test_gloo_stays_on_the_machine_when_all_ranks_do() -> None:
     assert worker_environment(CPU, {}, cpu_cores=2, platform="linux")["GLOO_SOCKET_IFNAME"] == "lo"
+    apart = worker_environment(CPU, {}, cpu_cores=2, ranks_here=1, is_loopback=True, platform="linux")
+    assert apart["GLOO_SOCKET_IFNAME"] == "lo"
     assert worker_environment(CPU, {}, cpu_cores=2, platform="darwin")["GLOO_SOCKET_IFNAME"] == "lo0"
     assert "GLOO_SOCKET_IFNAME" not in worker_environment(CPU, {}, cpu_cores=2, ranks_here=1)
 

@@ -105,8 +105,8 @@ def test_worker_without_a_log_of_its_own_has_spoken_into_the_launchers(tmp_path:
     assert "no torch" in first(silent={0: 1}, logs=tmp_path)
     assert "no torch" in str(vanished_error([0, 2], logs=tmp_path))
     assert "rank 0, 2 left" in str(vanished_error([0, 2], logs=tmp_path))
-    assert "torchrun could not start the workers" in str(launcher_error(1, logs=tmp_path))
-    assert "torchrun was killed by SIGKILL" in str(launcher_error(-9, logs=tmp_path))
+    assert "torchrun could not start the workers" in str(launcher_error(1, log=tmp_path / "launcher.log"))
+    assert "torchrun was killed by SIGKILL" in str(launcher_error(-9, log=tmp_path / "launcher.log"))
 
 
 def test_no_failure() -> None:

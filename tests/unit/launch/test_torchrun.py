@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sft_cli.launch.nodes import Nodes
 from sft_cli.launch.torchrun import agent_command, worker_arguments
 
 PLAN, CONTROL, LOGS = Path("/run/plan.json"), Path("/tmp/control"), Path("/run/logs")
@@ -26,3 +27,13 @@ def test_torchrun_reads_the_command_as_it_is_meant() -> None:
     assert parsed.module
     assert parsed.training_script == "sft_cli.worker"
     assert parsed.training_script_args == arguments
+
+
+def test_several_machines_meet_where_the_recipe_says() -> None:
+    from torch.distributed.run import config_from_args, parse_args
+
+    nodes = Nodes(3, 2, "gpu01", 29500)
+    command = agent_command(42, control=CONTROL, ranks=8, module="sft_cli.worker", arguments=[], nodes=nodes)
+    config, _, _ = config_from_args(parse_args(command[5:]))
+    assert (config.min_nodes, config.max_nodes, config.nproc_per_node) == (3, 3, 8)
+    assert (config.rdzv_backend, config.rdzv_endpoint, config.rdzv_configs["rank"]) == ("static", "gpu01:29500", 2)

@@ -60,7 +60,10 @@ def test_an_update_in_backward_takes_one_micro_batch_a_rank(micro_batches: int, 
         ("evaluate: {patience: 2}", "evaluate.patience", "nothing to evaluate on"),
         ("launch: {node_rank: 0}", "launch.node_rank", "one machine only"),
         ("launch: {nodes: 2, node_rank: 2, rendezvous: 'a:1'}", "launch.node_rank", "not one of 2"),
-        ("launch: {nodes: 2}", "launch.nodes", "where to meet"),
+        ("launch: {nodes: 2, max_restarts: 1}", "launch.max_restarts", "for one machine"),
+        ("launch: {nodes: 2, rendezvous: gpu01}", "launch.rendezvous", "not host:port"),
+        ("launch: {nodes: 2, rendezvous: 'gpu01:99999'}", "launch.rendezvous", "not host:port"),
+        ("launch: {nodes: 2, rendezvous: ':29500'}", "launch.rendezvous", "not host:port"),
     ],
 )
 def test_contradictions(refused: Callable[..., SftError], text: str, key: str, what: str) -> None:

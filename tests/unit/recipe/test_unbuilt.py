@@ -21,8 +21,6 @@ BASE = "model: {path: org/model}\ndata: {train: org/data}\n"
         ("kernels: {float8: rowwise}", "kernels.float8"),
         ("kernels: {hub: true}", "kernels.hub"),
         ("telemetry: {trackers: [wandb, mlflow]}", "telemetry.trackers"),
-        ("launch: {nodes: 2, rendezvous: 'a:1'}", "launch.nodes"),
-        ("launch: {rendezvous: 'a:1'}", "launch.rendezvous"),
     ],
 )
 def test_keys_end_with_2(refused: Callable[..., SftError], text: str, key: str) -> None:
