@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.models import REFERENCES, WORDS, make_model
+from support.models import REFERENCES, WORDS, make_model, make_sharded_model
 from support.ranks import on_ranks
 from support.rows import random_rows
 from torch.distributed.device_mesh import DeviceMesh
@@ -16,6 +16,7 @@ from sft_cli.data.batch import Batch, pack_rows
 from sft_cli.data.rows import rows_from_lists
 from sft_cli.model.language_model import LanguageModel
 from sft_cli.optim.adamw import build_adamw
+from sft_cli.parallel.reduction import GradientReduction
 from sft_cli.recipe.schema import OptimizerSection
 from sft_cli.train.evaluate import evaluate
 from sft_cli.train.step import TrainStep
@@ -40,17 +41,17 @@ def two_ranks() -> list[dict[str, Any]]:
 def experiments(mesh: DeviceMesh) -> dict[str, Any]:
     """All that is compared, in one start of the ranks: starting them takes longer than this."""
     found: dict[str, Any] = {
-        family: one_step(make_model(family, mesh=mesh, checkpointing="full"), share(packs(), mesh))
+        family: one_step(make_sharded_model(family, mesh=mesh, checkpointing="full"), share(packs(), mesh))
         for family in FAMILIES
     }
-    found["uneven"] = one_step(make_model("qwen3_5", mesh=mesh), share(uneven_batches(), mesh))
-    found["short"] = one_step(make_model("qwen3_5", mesh=mesh), share(packs()[:1], mesh))
-    model = make_model("qwen3_5", mesh=mesh, checkpointing="full")
-    found["evaluation"] = evaluate(model, share(packs()[:3], mesh), CPU)
-    found["step after evaluation"] = one_step(model, share(packs(), mesh))
+    found["uneven"] = one_step(make_sharded_model("qwen3_5", mesh=mesh), share(uneven_batches(), mesh))
+    found["short"] = one_step(make_sharded_model("qwen3_5", mesh=mesh), share(packs()[:1], mesh))
+    sharded = make_sharded_model("qwen3_5", mesh=mesh, checkpointing="full")
+    found["evaluation"] = evaluate(sharded[0], share(packs()[:3], mesh), CPU)
+    found["step after evaluation"] = one_step(sharded, share(packs(), mesh))
     if mesh.size() == 1:
-        found["unsharded"] = one_step(make_model("qwen3_5"), packs())
-        found["in one micro-batch"] = one_step(make_model("qwen3_5"), [all_rows_in_one_pack()])
+        found["unsharded"] = one_step(make_sharded_model("qwen3_5"), packs())
+        found["in one micro-batch"] = one_step(make_sharded_model("qwen3_5"), [all_rows_in_one_pack()])
     return found
 
 
@@ -61,14 +62,15 @@ def share(batches: list[Batch], mesh: DeviceMesh) -> list[Batch]:
     return [batches[i + rank] if i + rank < len(batches) else batches[i].emptied() for i in rounds]
 
 
-def one_step(model: LanguageModel, micro_batches: list[Batch]) -> dict[str, Any]:
+def one_step(sharded: tuple[LanguageModel, GradientReduction], micro_batches: list[Batch]) -> dict[str, Any]:
     """Loss, norm, gradients and updated weights of one step; whole tensors."""
+    model, reduction = sharded
     optimizer = build_adamw(model.parameters(), OptimizerSection(learning_rate=1e-3, weight_decay=0.1))
     gradients: dict[str, torch.Tensor] = {}
     optimizer.register_step_pre_hook(
         lambda *_: gradients.update({name: whole(p.grad) for name, p in model.named_parameters()})
     )
-    step = TrainStep(model, optimizer, lambda step: 1e-3, max_grad_norm=None, device=CPU)
+    step = TrainStep(model, optimizer, lambda step: 1e-3, max_grad_norm=None, device=CPU, reduction=reduction)
     result = step(1, micro_batches, 0)
     return {
         "loss": result.loss.item(),
