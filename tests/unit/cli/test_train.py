@@ -43,9 +43,11 @@ def workers(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """What the launcher was asked to run; it runs nothing and ends with `code`."""
     calls: Calls = []
 
-    def run_workers(plan_path: Path, world: World, logs: Path, *, dry_run: bool, resume: Any) -> int:
+    def run_workers(plan_path: Path, world: World, logs: Path, *, dry_run: bool, resume: Any, meeting: Any) -> int:
         plan = Plan.read(plan_path)
-        calls.append({"plan": plan, "world": world, "logs": logs, "dry_run": dry_run, "resume": resume})
+        calls.append(
+            {"plan": plan, "world": world, "logs": logs, "dry_run": dry_run, "resume": resume, "meeting": meeting}
+        )
         return 0
 
     monkeypatch.setattr("sft_cli.launch.supervise.run_workers", run_workers)
@@ -217,3 +219,19 @@ def test_a_plan_that_may_not_fit_is_warned_of_and_started(
     assert "WARNING: this may run out of memory" in ended.err
     assert "and the GPU has 2.0" in ended.err
     assert [call["plan"].fits for call in workers] == [False]
+
+
+def test_a_second_node_runs_beside_the_first_and_leaves_the_run_folder_to_it(
+    sftune: Callable[..., Ended], workers: Calls
+) -> None:
+    launch = ("launch.nodes=2", "launch.node_rank=1", "launch.rendezvous=gpu01:29500")
+    ended = sftune("train", *(word for key in launch for word in ("--set", key)))
+    assert ended.code == 0, ended.err
+    assert ended.out == "node 1 of 2: node 0 at gpu01:29500 speaks for all\n"
+    call = workers[0]
+    assert (call["world"].ranks, call["world"].nodes) == (2, 2)
+    assert call["plan"].recipe.launch.node_rank is None
+    assert (call["meeting"].nodes.rank, call["meeting"].first_rank) == (1, 1)
+    assert call["meeting"].card["recipe.launch.nodes"] == 2
+    assert "recipe.launch.rendezvous" not in call["meeting"].card
+    assert not Path("runs/tiny").exists()
