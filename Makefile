@@ -1,5 +1,5 @@
 # `make demo` and `make test` do everything on a fresh machine; the rest is for those who work on sftune.
-.PHONY: demo test faults lint format docs bench-data parity-full test-gpu test-oldest clean help
+.PHONY: demo test test-long faults lint format docs bench-data parity-full test-gpu test-oldest clean help
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -26,6 +26,9 @@ demo: $(VENV)/.installed  ## installs, trains the tiny model on the built-in cha
 
 test: $(VENV)/.installed  ## unit, parity and smoke tests
 	$(BIN)/pytest -n auto --dist loadfile
+
+test-long: $(VENV)/.installed  ## the runs that `make test` leaves out, so that it takes less than eight minutes
+	$(BIN)/pytest -n auto --dist loadfile -m long
 
 faults: $(VENV)/.installed  ## kills a run thirty times around its saves and resumes it; a quarter to half an hour
 	$(BIN)/pytest -s tests/faults

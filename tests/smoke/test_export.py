@@ -91,6 +91,7 @@ def test_a_damaged_checkpoint_is_named_and_leaves_nothing(run: Path, tmp_path: P
     assert {path.name for path in tmp_path.iterdir()} == {"run"}
 
 
+@pytest.mark.long
 def test_a_checkpoint_of_another_model_than_the_plans(run: Path, tmp_path: Path) -> None:
     copy = tmp_path / "run"
     shutil.copytree(run, copy, ignore=shutil.ignore_patterns("export"))
@@ -102,6 +103,7 @@ def test_a_checkpoint_of_another_model_than_the_plans(run: Path, tmp_path: Path)
     assert "another run's" in ended.err
 
 
+@pytest.mark.long
 def test_a_checkpoint_without_its_run_has_the_plan(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run / "checkpoints" / "step-00000004", tmp_path / "alone")
     ended = sftune("export", tmp_path / "alone", tmp_path / "model", cwd=tmp_path)

@@ -29,6 +29,7 @@ def test_killed_twice_around_saves_nothing_is_lost(tmp_path: Path, whole: Path) 
     assert [path.name for path in sorted((run / "checkpoints").iterdir())] == ["step-00000008", "step-00000009"]
 
 
+@pytest.mark.long
 def test_a_lost_rank_is_no_reason_to_stop(tmp_path: Path, whole: Path) -> None:
     run, told = restarted(tmp_path / "restarted", STEPS)
     assert "rank 1 was killed by SIGKILL" in told

@@ -89,6 +89,7 @@ def test_two_nodes_are_as_one_of_two_ranks_and_a_signal_to_either_stops_both(tmp
     assert not list(run.glob(".nodes-*"))
 
 
+@pytest.mark.long
 def test_a_killed_launcher_ends_the_other_node(tmp_path: Path, start: Start) -> None:
     first, second = nodes(start, tmp_path)
     wait_for_steps(tmp_path / "run", 1, first, second)
@@ -100,6 +101,7 @@ def test_a_killed_launcher_ends_the_other_node(tmp_path: Path, start: Start) -> 
     assert "error: node 1 is gone" in stderr
 
 
+@pytest.mark.long
 def test_nodes_of_different_plans_say_what_differs(tmp_path: Path, start: Start) -> None:
     both = {**FOREVER, "launch.nodes": "2", "launch.rendezvous": f"127.0.0.1:{free_port()}"}
     started = [
@@ -112,6 +114,7 @@ def test_nodes_of_different_plans_say_what_differs(tmp_path: Path, start: Start)
         assert "recipe.optimizer.learning_rate is 0.001 on node 0 and 0.002 on node 1" in stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("acts", "told"),
     [
@@ -127,6 +130,7 @@ def test_both_nodes_name_the_rank_that_failed(tmp_path: Path, acts: tuple[str, s
         assert told in stderr
 
 
+@pytest.mark.long
 def test_without_node_0_there_is_no_store_and_node_1_ends(tmp_path: Path) -> None:
     first, second = fake_nodes(tmp_path / "logs", ("hang", "hang"))
     deadline = time.monotonic() + 60

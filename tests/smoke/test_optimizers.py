@@ -15,7 +15,7 @@ IN_BACKWARD = {"optimizer.in_backward": "true", "train.max_grad_norm": "null"}
 @pytest.mark.parametrize(
     "changes",
     [
-        {"optimizer.name": "adamw_8bit"},
+        pytest.param({"optimizer.name": "adamw_8bit"}, marks=pytest.mark.long),
         {
             **BFLOAT16,
             **IN_BACKWARD,
@@ -23,7 +23,10 @@ IN_BACKWARD = {"optimizer.in_backward": "true", "train.max_grad_norm": "null"}
             "optimizer.stochastic_rounding": "true",
             "launch.gpus": "2",
         },
-        {**IN_BACKWARD, "train.tokens_per_step": "512", "batching.mode": "padding", "sharding.backend": "none"},
+        pytest.param(
+            {**IN_BACKWARD, "train.tokens_per_step": "512", "batching.mode": "padding", "sharding.backend": "none"},
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["8-bit moments", "all of them on two ranks", "float32 in backward, padded and unsharded"],
 )
@@ -40,6 +43,7 @@ def test_it_learns_saves_and_exports(tmp_path: Path, changes: dict[str, str]) ->
     assert all(weight.isfinite().all() for weight in load_file(run / "export" / "model.safetensors").values())
 
 
+@pytest.mark.long
 def test_bfloat16_masters_alone_are_warned_of_and_hardly_move(tmp_path: Path) -> None:
     changes = {**BFLOAT16, "optimizer.learning_rate": "1e-5", "train.max_steps": "2"}
     ended = sftune("train", *tiny(tmp_path, **changes), cwd=tmp_path)

@@ -119,6 +119,7 @@ def test_what_it_printed(profiled: tuple[Path, Ended]) -> None:
     assert "\x1b" not in ended.out + ended.err, "colour without a terminal"
 
 
+@pytest.mark.long
 def test_two_ranks_and_another_profile_beside_it(profiled: tuple[Path, Ended], tmp_path: Path) -> None:
     run, _ = profiled
     ended = sftune(

@@ -73,6 +73,7 @@ def test_resumed_it_is_the_same_bit_for_bit(cut: Path, whole: Path) -> None:
     assert_same(cut, whole)
 
 
+@pytest.mark.long
 def test_replayed_steps_are_those_that_were_logged(cut: Path, whole: Path) -> None:
     ended = resume(cut, "--resume", "--verify", "3")
     assert ended.code == 0, ended.err
@@ -80,6 +81,7 @@ def test_replayed_steps_are_those_that_were_logged(cut: Path, whole: Path) -> No
     assert_same(cut, whole)
 
 
+@pytest.mark.long
 def test_a_step_that_is_not_what_was_logged_ends_with_5(cut: Path) -> None:
     lines = [json.loads(line) for line in (cut / "metrics.jsonl").read_text().splitlines()[:5]]
     lines[2]["loss"] += 1e-6
@@ -92,6 +94,7 @@ def test_a_step_that_is_not_what_was_logged_ends_with_5(cut: Path) -> None:
     assert (cut / "metrics.jsonl").read_text() == text
 
 
+@pytest.mark.long
 def test_a_stream_goes_on_where_it_was(tmp_path: Path) -> None:
     stream = {"data.streaming": "true", "launch.gpus": "2", "train.max_steps": "4"}
     run = tmp_path / "run"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from safetensors import safe_open
 from support.sftune import sftune, tiny, training_steps
 
 
+@pytest.mark.long
 def test_replicas_buffers_and_host_memory(tmp_path: Path) -> None:
     options = {
         "sharding.replicas": "2", "sharding.buffers": "preallocated", "sharding.prefetch": "2",

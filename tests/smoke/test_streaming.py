@@ -32,6 +32,7 @@ def test_the_same_steps_as_without_streaming_on_two_ranks(tmp_path: Path) -> Non
     assert not (tmp_path / "cache").exists(), "nothing of a stream is kept"
 
 
+@pytest.mark.long
 def test_a_stream_that_ends_early_saves_its_last_step_and_says_so(tmp_path: Path) -> None:
     """Padded; a row in the middle is skipped."""
     rows = chats(40)
@@ -75,6 +76,7 @@ def test_what_is_found_before_a_worker_starts(tmp_path: Path, changes: dict[str,
     assert files_in(tmp_path) == before
 
 
+@pytest.mark.long
 def test_a_bad_row_that_a_worker_meets_is_told_once_with_its_line(tmp_path: Path) -> None:
     rows = chats(2500)
     (tmp_path / "chat.jsonl").write_text("\n".join([*rows, "{", *rows]))

@@ -137,6 +137,7 @@ def test_bfloat16_and_padding(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "export").exists()
 
 
+@pytest.mark.long
 def test_recomputing_and_offloading_change_no_number(tmp_path: Path) -> None:
     """Two ranks; the plan finds no GPU to fill, so `auto` means all layers."""
     losses = []
