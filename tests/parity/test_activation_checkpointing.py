@@ -26,7 +26,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "selective, 1 layer": {"checkpointing": "selective", "checkpointed_layers": 1},
     "selective, offloaded": {"checkpointing": "selective", "offload": True},
 }
-FAMILIES = ["qwen3_5", "llama", "gemma3", "qwen3_next"]
+FAMILIES = ["qwen3_5", "gemma3", "qwen3_next"]
 """Gemma has norms behind its MLPs, Qwen3-Next experts."""
 
 

@@ -66,6 +66,7 @@ def wait_for_steps(run: Path, count: int, *processes: subprocess.Popen[str]) -> 
         time.sleep(0.1)
 
 
+@pytest.mark.long
 def test_two_nodes_are_as_one_of_two_ranks_and_a_signal_to_either_stops_both(tmp_path: Path, start: Start) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()

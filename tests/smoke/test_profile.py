@@ -15,6 +15,7 @@ from support.sftune import files_in, sftune, tiny
 from sft_cli.launch.run_folder import require_free
 
 STEPS = 5
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +120,6 @@ def test_what_it_printed(profiled: tuple[Path, Ended]) -> None:
     assert "\x1b" not in ended.out + ended.err, "colour without a terminal"
 
 
-@pytest.mark.long
 def test_two_ranks_and_another_profile_beside_it(profiled: tuple[Path, Ended], tmp_path: Path) -> None:
     run, _ = profiled
     ended = sftune(
