@@ -43,6 +43,7 @@ def test_the_last_checkpoint_is_the_runs_own_export(run: Path, tmp_path: Path) -
     assert files_in(run) == before
 
 
+@pytest.mark.long
 def test_an_earlier_one(run: Path, tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     ended = sftune("export", run / "checkpoints" / "step-00000002", "model", cwd=tmp_path)

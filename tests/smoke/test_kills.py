@@ -22,6 +22,7 @@ def losses(run: Path) -> list[tuple[int, float]]:
     return [(line["step"], line["loss"]) for line in read_metrics(run) if "loss" in line]
 
 
+@pytest.mark.long
 def test_killed_around_a_save_nothing_is_lost(tmp_path: Path, whole: Path) -> None:
     run, _ = killed_and_resumed(tmp_path / "killed", STEPS, kills=1, seed=1)
     assert tensors(run, STEPS) == tensors(whole, STEPS)

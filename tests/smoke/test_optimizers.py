@@ -12,10 +12,11 @@ BFLOAT16 = {"model.master_dtype": "bfloat16"}
 IN_BACKWARD = {"optimizer.in_backward": "true", "train.max_grad_norm": "null"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "changes",
     [
-        pytest.param({"optimizer.name": "adamw_8bit"}, marks=pytest.mark.long),
+        {"optimizer.name": "adamw_8bit"},
         {
             **BFLOAT16,
             **IN_BACKWARD,
@@ -23,10 +24,7 @@ IN_BACKWARD = {"optimizer.in_backward": "true", "train.max_grad_norm": "null"}
             "optimizer.stochastic_rounding": "true",
             "launch.gpus": "2",
         },
-        pytest.param(
-            {**IN_BACKWARD, "train.tokens_per_step": "512", "batching.mode": "padding", "sharding.backend": "none"},
-            marks=pytest.mark.long,
-        ),
+        {**IN_BACKWARD, "train.tokens_per_step": "512", "batching.mode": "padding", "sharding.backend": "none"},
     ],
     ids=["8-bit moments", "all of them on two ranks", "float32 in backward, padded and unsharded"],
 )

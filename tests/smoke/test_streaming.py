@@ -19,6 +19,7 @@ def chats(rows: int) -> list[str]:
     ]
 
 
+@pytest.mark.long
 def test_the_same_steps_as_without_streaming_on_two_ranks(tmp_path: Path) -> None:
     """The built-in conversations fit into one window."""
     losses = []
