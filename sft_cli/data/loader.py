@@ -24,6 +24,8 @@ class StepBatches:
     """As many as on every other rank; fillers included."""
     is_last: bool = False
     """Whether the run ends with this step."""
+    digest: int = 0
+    """24 bits that are the same on every rank, where each has read the rows for itself."""
 
 
 class Steps(Protocol):

@@ -44,7 +44,7 @@ def fit(run: Run) -> int:
     if run.evaluate and run.evaluate_at_start:
         report.evaluation(0, *run.evaluate())
     for batches in report.waiting(run.steps):
-        result = run.train_step(batches.step, batches.micro_batches, run.stop_signal())
+        result = run.train_step(batches.step, batches.micro_batches, run.stop_signal(), batches.digest)
         report.count(result)
         is_stopped = result.totals.stop_signal != 0
         is_last = is_stopped or batches.is_last
