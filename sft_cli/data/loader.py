@@ -34,6 +34,8 @@ class StepBatches:
     """Whether the run ends with this step."""
     position: DataPosition | None = None
     """What has been taken at the end of this step; None where the step's number alone says it."""
+    digest: int = 0
+    """24 bits that are the same on every rank, where each has read the rows for itself."""
 
 
 class Steps(Protocol):

@@ -67,7 +67,7 @@ def fit(run: Run) -> int:
         report.evaluation(0, *run.evaluate())
     rows_of_steps: dict[int, list[int]] = {}
     for batches in report.waiting(run.steps):
-        result = run.train_step(batches.step, batches.micro_batches, run.stop_signal())
+        result = run.train_step(batches.step, batches.micro_batches, run.stop_signal(), batches.digest)
         report.count(result)
         if run.saves:
             run.saves.check()

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from sft_cli.data.batch import DIGEST_BITS, Batch
+from sft_cli.errors import DataError
 from sft_cli.optim.clipping import clip_gradients
 from sft_cli.optim.in_backward import InBackward
 from sft_cli.parallel.ranges import marked
@@ -77,15 +78,21 @@ class TrainStep:
     def __post_init__(self) -> None:
         self.first_bad_step = torch.zeros((), dtype=torch.int64, device=self.device)
 
-    def __call__(self, step: int, micro_batches: Sequence[Batch], stop_signal: int) -> StepResult:
+    def __call__(self, step: int, micro_batches: Sequence[Batch], stop_signal: int, digest: int = 0) -> StepResult:
         """Forward and backward over this rank's micro-batches, then one update; the host never waits for the device.
 
         Each micro-batch's summed loss is divided by the supervised tokens of the whole global batch, and gradients
         are summed over ranks: every supervised token weighs the same, wherever it is. A step whose loss or gradient
         is not finite leaves the weights as they were; where backward updates it is noticed too late for that.
+
+        Args:
+            digest: as in `StepBatches`.
+
+        Raises:
+            DataError: it is not the same on every rank.
         """
         assert self.in_backward is None or len(micro_batches) == 1, "the plan has made sure of that"
-        totals = agree(micro_batches, stop_signal)
+        totals = agree(step, micro_batches, stop_signal, digest)
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate(step)
         loss = self.backward(micro_batches, totals.supervised_tokens)
@@ -146,8 +153,12 @@ class TrainStep:
         return loss
 
 
-def agree(micro_batches: Sequence[Batch], stop_signal: int) -> Totals:
-    """One collective on the host: what the step is made of, and whether someone was told to stop."""
+def agree(step: int, micro_batches: Sequence[Batch], stop_signal: int, digest: int) -> Totals:
+    """One collective on the host: what the step is made of, and whether someone was told to stop.
+
+    Raises:
+        DataError: `digest` is not the same on every rank; on all of them.
+    """
     counts = torch.tensor(
         [
             sum(batch.supervised_tokens for batch in micro_batches),
@@ -156,10 +167,17 @@ def agree(micro_batches: Sequence[Batch], stop_signal: int) -> Totals:
             stop_signal == signal.SIGINT,
             stop_signal == signal.SIGTERM,
             sum(batch.digest for batch in micro_batches),
+            digest,
+            digest**2,
         ],
         dtype=torch.int64,
     )
     dist.all_reduce(counts)
-    supervised_tokens, tokens, slots, interrupted, terminated, digests = counts.tolist()
+    supervised_tokens, tokens, slots, interrupted, terminated, batches, digests, squares = counts.tolist()
+    if squares * dist.get_world_size() != digests**2:
+        raise DataError(
+            f"ranks have read different rows: step {step} is not the same on all of them",
+            fix="Files must not change while a run streams them, and must be the same on every node.",
+        )
     stop = signal.SIGTERM if terminated else signal.SIGINT if interrupted else 0
-    return Totals(supervised_tokens, tokens, slots, int(stop), digests % 2**DIGEST_BITS)
+    return Totals(supervised_tokens, tokens, slots, int(stop), batches % 2**DIGEST_BITS)

@@ -14,12 +14,13 @@ from torch.distributed.tensor import DTensor
 
 from sft_cli.data.batch import Batch, pack_rows
 from sft_cli.data.rows import rows_from_lists
+from sft_cli.errors import DataError
 from sft_cli.model.language_model import LanguageModel
 from sft_cli.optim.adamw import build_adamw
 from sft_cli.parallel.reduction import GradientReduction
 from sft_cli.recipe.schema import OptimizerSection
 from sft_cli.train.evaluate import evaluate
-from sft_cli.train.step import TrainStep
+from sft_cli.train.step import TrainStep, agree
 
 FAMILIES = ["qwen3_5", "llama", "qwen3"]
 """The last one has a tied weight, in the root's group."""
@@ -44,6 +45,7 @@ def experiments(mesh: DeviceMesh) -> dict[str, Any]:
         family: one_step(make_sharded_model(family, mesh=mesh, checkpointing="full"), share(packs(), mesh))
         for family in FAMILIES
     }
+    found["other rows"] = other_rows(mesh)
     found["uneven"] = one_step(make_sharded_model("qwen3_5", mesh=mesh), share(uneven_batches(), mesh))
     found["short"] = one_step(make_sharded_model("qwen3_5", mesh=mesh), share(packs()[:1], mesh))
     sharded = make_sharded_model("qwen3_5", mesh=mesh, checkpointing="full")
@@ -53,6 +55,15 @@ def experiments(mesh: DeviceMesh) -> dict[str, Any]:
         found["unsharded"] = one_step(make_sharded_model("qwen3_5"), packs())
         found["in one micro-batch"] = one_step(make_sharded_model("qwen3_5"), [all_rows_in_one_pack()])
     return found
+
+
+def other_rows(mesh: DeviceMesh) -> str:
+    """What each rank is told where they have read different rows; empty where there is but one."""
+    try:
+        agree(3, [], 0, digest=0xFFFFFF - mesh.get_local_rank())
+    except DataError as error:
+        return error.what
+    return ""
 
 
 def share(batches: list[Batch], mesh: DeviceMesh) -> list[Batch]:
@@ -117,6 +128,14 @@ def assert_same_step(found: dict[str, Any], expected: dict[str, Any]) -> None:
         torch.testing.assert_close(found["gradients"][name], gradient, atol=1e-6, rtol=1e-5)
     for name, weight in expected["weights"].items():
         torch.testing.assert_close(found["weights"][name], weight, atol=2e-5, rtol=0)
+
+
+def test_ranks_that_have_read_different_rows_all_say_so(
+    one_rank: dict[str, Any], two_ranks: list[dict[str, Any]]
+) -> None:
+    assert one_rank["other rows"] == ""
+    for rank in two_ranks:
+        assert rank["other rows"] == "ranks have read different rows: step 3 is not the same on all of them"
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -9,7 +9,7 @@ from typing import Any
 
 from sft_cli.data.files.compression import open_stream
 from sft_cli.data.files.data_file import DataFile
-from sft_cli.data.files.json_text import parse_json
+from sft_cli.data.json_text import parse_json
 from sft_cli.data.raw import BadRow, RawRow
 from sft_cli.errors import DataError
 

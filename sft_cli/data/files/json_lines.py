@@ -7,8 +7,11 @@ from collections.abc import Iterator
 
 from sft_cli.data.files.compression import open_stream
 from sft_cli.data.files.data_file import DataFile
-from sft_cli.data.files.json_text import parse_json
+from sft_cli.data.json_text import parse_json
 from sft_cli.data.raw import BadRow, RawRow
+
+_ONE_OBJECT = "A .jsonl file holds one JSON object a line."
+_NUL = "Remove it; a crash or a full disk leaves such bytes where a line was to be written."
 
 
 def read_json_lines(file: DataFile) -> Iterator[RawRow]:
@@ -29,6 +32,10 @@ def read_json_lines(file: DataFile) -> Iterator[RawRow]:
                 yield RawRow(place, None, share, problem)
             except (ValueError, RecursionError) as error:  # ValueError too: a number of more than 4,300 digits
                 # A line of a file has no lines of its own: json's count of them would only confuse.
-                what = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
-                problem = BadRow("not JSON", what, "A .jsonl file holds one JSON object a line.")
-                yield RawRow(place, None, share, problem)
+                if isinstance(error, json.JSONDecodeError):
+                    what, fix = f"{error.msg.removesuffix(' at')} at column {error.colno}", _ONE_OBJECT
+                else:
+                    what, fix = str(error), "Correct the line."
+                if "\0" in text:
+                    what, fix = f"a NUL byte, the first at column {text.index(chr(0)) + 1}", _NUL
+                yield RawRow(place, None, share, BadRow("not JSON", what, fix))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from sft_cli.data.formats.chat import kind_of
+from sft_cli.data.json_text import parse_json
 from sft_cli.data.raw import BadRow
 
 Tool = dict[str, Any]
@@ -20,7 +20,7 @@ def read_tools(row: dict[str, Any], *, wrap: bool) -> list[Tool] | None:
     tools = row.get("tools")
     if isinstance(tools, str):
         try:
-            tools = json.loads(tools) if tools.strip() else None
+            tools = parse_json(tools) if tools.strip() else None
         except (ValueError, RecursionError) as error:
             raise BadRow("tools are not JSON", str(error), "Correct the text under `tools`.") from error
     if not tools:
@@ -43,7 +43,7 @@ def read_calls_text(value: str, number: int) -> list[Tool]:
         BadRow: it is not JSON, or a call has no name.
     """
     try:
-        calls = json.loads(value)
+        calls = parse_json(value)
     except (ValueError, RecursionError) as error:
         raise BadRow("a function call that is not JSON", f"turn {number}: {error}", "Correct the call.") from error
     calls = calls if isinstance(calls, list) else [calls]
@@ -78,7 +78,7 @@ def parsed_arguments(arguments: Any, name: str, number: int) -> dict[str, Any]:
     fix = "Write the arguments as an object, or as JSON text of one."
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments) if arguments.strip() else {}
+            arguments = parse_json(arguments) if arguments.strip() else {}
         except (ValueError, RecursionError) as error:
             raise BadRow("tool call arguments that are not JSON", f"{where}: {error}", fix) from error
     if arguments is None:

@@ -87,7 +87,7 @@ class StreamLoader:
 
     def _batches(self, step: RankStep) -> StepBatches:
         micro_batches = tuple(self._batch(part) for part in step.micro_batches)
-        return StepBatches(step.step, step.epoch, micro_batches, step.is_last)
+        return StepBatches(step.step, step.epoch, micro_batches, step.is_last, digest=step.digest)
 
     def _batch(self, part: RankRows) -> Batch:
         batch = collate(part.rows, list(range(len(part.rows))), part.slots, self._plan)

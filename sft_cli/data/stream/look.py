@@ -20,7 +20,10 @@ FIRST_ROWS = 2048
 
 @dataclass(frozen=True, eq=False)
 class FirstRows:
-    """About `FIRST_ROWS` rows of all sources, in the proportion of the whole, each once whatever it weighs."""
+    """What is left of about `FIRST_ROWS` rows of all sources, of more where none of these is left.
+
+    In the proportion of the whole, each once whatever it weighs.
+    """
 
     rows: TokenizedRows
     """Source after source, as without streaming."""
@@ -51,7 +54,7 @@ def look(plan: Plan, *, progress: bool) -> FirstRows:
         blocks = [stack.enter_context(closing(stream.blocks(source, counted=True))) for source in sources]
         advance = stack.enter_context(show_progress(f"the beginning of {name}", shown=progress))
         # Each source is opened, however many there are.
-        while read and ((rows := sum(map(len, chats))) < FIRST_ROWS or 0.0 in read.values()):
+        while read and (_rows_in(stream) < FIRST_ROWS or 0.0 in read.values() or not any(chats)):
             behind = min(read, key=read.__getitem__)
             block = next(blocks[behind], None)
             if block is None:
@@ -60,10 +63,14 @@ def look(plan: Plan, *, progress: bool) -> FirstRows:
             found, share = block
             chats[behind] += found
             read[behind] = max(share, 1e-9)
-            advance(rows + len(found), min(1.0, (rows + len(found)) / FIRST_ROWS))
+            advance(rows := _rows_in(stream), min(1.0, rows / FIRST_ROWS))
     if not any(chats):
         refuse_empty(stream.reports)
     rows_read = join_rows([chat for found in chats for chat in found], [len(found) for found in chats])
     if not read:
         epoch_steps(rows_read, plan, 0)
     return FirstRows(rows_read, stream.reports, is_whole=not read)
+
+
+def _rows_in(stream: Stream) -> int:
+    return sum(report.rows_in for report in stream.reports)

@@ -6,6 +6,7 @@ step without a word, whatever happens, and none waits for another.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -52,6 +53,8 @@ class RankStep:
     is_last: bool
     """Whether the run ends with it: at `train.max_steps`, or because the stream has ended `train.epochs` times."""
     micro_batches: tuple[RankRows, ...]
+    digest: int
+    """Of the whole step; the same on every rank, or they did not read the same rows."""
     reports: tuple[SourceReport, ...]
     """Of all that was read until it was made, which is ahead of it."""
 
@@ -78,7 +81,8 @@ def rank_steps(stream: Stream, plan: Plan, rank: int) -> Iterator[RankStep]:
     while upcoming is not None:
         this, upcoming = upcoming, None if upcoming.step == limit else next(steps, None)
         micro_batches = _share(this.batches, rank, plan.world.ranks)
-        yield RankStep(this.step, this.epoch, upcoming is None, micro_batches, stream.reports)
+        digest = _digest(this, is_last=upcoming is None)
+        yield RankStep(this.step, this.epoch, upcoming is None, micro_batches, digest, stream.reports)
 
 
 def join_rows(chats: list[EncodedChat], rows_of_sources: list[int] | None = None) -> TokenizedRows:
@@ -116,6 +120,16 @@ def _balanced(batches: list[StreamBatch], plan: Plan) -> list[StreamBatch]:
         return batches
     costs = [sum(len(chat.token_ids) ** 2 for chat in batch.rows) for batch in batches]
     return [batches[index] for index in even_rounds(np.array(costs, dtype=np.int64), plan.world.ranks)]
+
+
+def _digest(step: StreamStep, *, is_last: bool) -> int:
+    """24 bits of all rows and where each is, and of whether the run ends here."""
+    digest = zlib.crc32(bytes([is_last]))
+    for batch in step.batches:
+        digest = zlib.crc32(repr([batch.slots, *(len(chat.token_ids) for chat in batch.rows)]).encode(), digest)
+        for chat in batch.rows:
+            digest = zlib.crc32(chat.token_ids.tobytes() + chat.supervised.tobytes(), digest)
+    return digest & 0xFFFFFF
 
 
 def _share(batches: list[StreamBatch], rank: int, ranks: int) -> tuple[RankRows, ...]:

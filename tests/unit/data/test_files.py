@@ -48,6 +48,11 @@ def test_byte_order_marks_that_stand_alone_or_in_the_middle(tmp_path: Path, mark
         (b'{"messages": [', "not JSON: Expecting value at column 15"),
         (b'{"arguments": NaN}', "not JSON: NaN is no JSON number"),
         (b'{"arguments": -Infinity}', "not JSON: -Infinity is no JSON number"),
+        (b'{"arguments": 1e999}', "not JSON: 1e999 is too large a number"),
+        (b'{"a": "b', "not JSON: Unterminated string starting at column 7"),
+        (b'{"a": "\x01"}', "not JSON: Invalid control character at column 8"),
+        (b'{"a": "\0"}', "not JSON: a NUL byte, the first at column 8"),
+        (b"\0\0\0\0", "not JSON: a NUL byte, the first at column 1"),
         (b'{"a": 1, "b": {"c": 1, "c": 2}}', 'not JSON: the key "c" stands twice in an object'),
     ],
 )

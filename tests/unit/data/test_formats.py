@@ -225,6 +225,14 @@ def test_what_messages_say_of_their_supervision() -> None:
             "tool call arguments that are not JSON: message 2, the call of f: ",
         ),
         (
+            {"tool_calls": [{"function": {"name": "f", "arguments": '{"x": NaN}'}}]},
+            "tool call arguments that are not JSON: message 2, the call of f: NaN is no JSON number",
+        ),
+        (
+            {"tool_calls": [{"function": {"name": "f", "arguments": '{"x": 1, "x": 2}'}}]},
+            'tool call arguments that are not JSON: message 2, the call of f: the key "x" stands twice',
+        ),
+        (
             {"tool_calls": [{"function": {"name": "f", "arguments": "[1]"}}]},
             "tool call arguments that are not an object: message 2, the call of f: a list",
         ),

@@ -43,7 +43,7 @@ class Diary:
 def make_run(steps: int = 4, **changes: Any) -> tuple[Run, Diary]:
     diary = Diary()
 
-    def train_step(step: int, micro_batches: Any, stop_signal: int) -> StepResult:
+    def train_step(step: int, micro_batches: Any, stop_signal: int, digest: int) -> StepResult:
         return StepResult(Totals(1, 1, 1, stop_signal), torch.tensor(1.0), torch.tensor(1.0), torch.tensor(0))
 
     def save(batches: StepBatches) -> None:
@@ -103,7 +103,7 @@ def test_a_stop_ends_the_step_saves_and_does_not_evaluate() -> None:
 def test_nothing_is_saved_after_a_step_that_was_not_finite() -> None:
     """Found at the next line that is logged or saved, and named by the step that it began with."""
 
-    def broken(step: int, micro_batches: Any, stop_signal: int) -> StepResult:
+    def broken(step: int, micro_batches: Any, stop_signal: int, digest: int) -> StepResult:
         return StepResult(Totals(1, 1, 1, 0), torch.tensor(1.0), torch.tensor(1.0), torch.tensor(2 if step > 1 else 0))
 
     run, diary = make_run(train_step=broken, log_every_steps=3, save_every_steps=3)
@@ -150,7 +150,7 @@ def test_an_error_of_a_save_surfaces_at_the_next_step() -> None:
 
 
 def test_an_update_in_backward_is_not_said_to_have_changed_nothing() -> None:
-    def broken(step: int, micro_batches: Any, stop_signal: int) -> StepResult:
+    def broken(step: int, micro_batches: Any, stop_signal: int, digest: int) -> StepResult:
         return StepResult(Totals(1, 1, 1, 0), torch.tensor(1.0), torch.tensor(1.0), torch.tensor(1))
 
     run, _ = make_run(train_step=broken, updates_in_backward=True)

@@ -27,6 +27,18 @@ def test_the_first_rows_and_nothing_on_disk(make_plan, write_rows, tmp_path: Pat
     assert not (tmp_path / "cache").exists()
 
 
+def test_rows_that_are_left_out_were_looked_at_too(make_plan, write_rows) -> None:
+    """Or a stream of which little remains would be read to its end before anything is started."""
+    path = write_rows([*chats(10), *["{"] * 5000])
+    prepared = prepare(make_plan(data={"train": str(path), "streaming": True, "bad_rows": "skip"}), progress=False)
+    assert not prepared.is_whole
+    (report,) = prepared.report.train
+    assert (report.rows_in, report.rows_out) == (look_module.FIRST_ROWS, 10)
+    path = write_rows([*["{"] * 3000, *chats(100)])
+    prepared = prepare(make_plan(data={"train": str(path), "streaming": True, "bad_rows": "skip"}), progress=False)
+    assert len(prepared.train) > 0
+
+
 def test_evaluation_data_is_not_streamed(make_plan, write_rows, tmp_path: Path) -> None:
     path = str(write_rows(chats(100)))
     data = {"train": path, "eval": path, "streaming": True}

@@ -82,7 +82,7 @@ def test_no_row_is_lost_or_doubled_for_any_number_of_ranks(
         return
     for same_step in zip(*per_rank, strict=True):
         assert len({len(step.micro_batches) for step in same_step}) == 1
-        assert len({(step.step, step.epoch, step.is_last) for step in same_step}) == 1
+        assert len({(step.step, step.epoch, step.is_last, step.digest) for step in same_step}) == 1
     assert [step.step for step in per_rank[0]] == list(range(1, len(per_rank[0]) + 1))
     assert [step.is_last for step in per_rank[0]] == [False] * (len(per_rank[0]) - 1) + [True]
     assert per_rank[0][-1].epoch == epochs
@@ -109,6 +109,15 @@ def test_steps_are_those_of_the_same_data_without_streaming(make_plan) -> None:
         for step in steps_of(plan, lengths, 1)
     ]
     assert streamed[: len(kept)] == kept
+
+
+def test_a_digest_tells_steps_of_other_rows_apart_and_a_last_one_from_one_that_is_not(make_plan) -> None:
+    def digest(lengths: list[int], epochs: int = 1) -> int:
+        train = {"tokens_per_step": 4 * TOKENS, "max_steps": 9, "epochs": epochs}
+        return steps_of(make_plan(batching={"tokens": TOKENS}, train=train), lengths, 0)[0].digest
+
+    assert digest([9, 12]) == digest([9, 12])
+    assert len({digest([9, 12]), digest([9, 13]), digest([9, 12, 12]), digest([9, 12], epochs=2)}) == 4
 
 
 def test_a_short_round_is_completed_with_a_filler(make_plan) -> None:
