@@ -32,6 +32,7 @@ def test_sigterm_saves_and_exits_143(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "export").exists()
 
 
+@pytest.mark.long
 def test_inside_torchrun_it_joins(tmp_path: Path) -> None:
     """Every rank of torchrun runs `sftune train`; none of them starts another torchrun."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]

@@ -104,6 +104,7 @@ def test_a_second_run_in_its_folder_is_refused(trained: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in (trained / "run").rglob("*")} == before
 
 
+@pytest.mark.long
 def test_training_goes_on_from_an_export(trained: Path, tmp_path: Path) -> None:
     """A local model folder: pretrained weights, its tokenizer; the same tensors come out."""
     from safetensors.torch import load_file
@@ -164,6 +165,7 @@ def test_a_dry_run_leaves_the_plan_alone(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "run").iterdir() if not path.name.startswith(".")} == {"plan.json"}
 
 
+@pytest.mark.long
 def test_weights_that_do_not_fit_their_config_end_with_2(trained: Path, tmp_path: Path) -> None:
     """Found by the workers, all of them; said once."""
     source = tmp_path / "model"

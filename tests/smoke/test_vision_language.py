@@ -50,6 +50,7 @@ def tensors_of(folder: Path) -> dict[str, Tensor]:
     return load_file(folder / "model.safetensors")
 
 
+@pytest.mark.long
 def test_the_text_is_trained_and_the_rest_is_carried_bit_for_bit(source: Path, tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
 
