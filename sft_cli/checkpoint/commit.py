@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,12 +20,12 @@ from sft_cli.checkpoint.layout import (
     link_best,
     remove,
     remove_set_aside,
-    sync_folder,
     unfinished_path,
 )
 from sft_cli.checkpoint.manifest import FileFacts, file_facts, write_manifest
 from sft_cli.checkpoint.progress import Progress
 from sft_cli.errors import CheckpointError
+from sft_cli.plan.synced import sync_files, sync_folder
 
 _SPARE_SHARE, _SPARE_BYTES = 0.01, 2**20
 """What the small files of a checkpoint and of the run may take beside its tensors: a share of them, and some."""
@@ -95,7 +94,7 @@ def _commit(target: Target, unfinished: Path, progress: Progress, written: dict[
         shutil.copyfile(file, unfinished / file.name)
     small = {path.name: file_facts(path) for path in unfinished.iterdir() if path.name not in written}
     write_manifest(unfinished, {**written, **small})
-    _sync(unfinished, but=set(written))
+    sync_files(unfinished, but=set(written))
     if complete.exists():
         remove(complete)
     unfinished.rename(complete)
@@ -106,17 +105,6 @@ def _commit(target: Target, unfinished: Path, progress: Progress, written: dict[
     for step, old in complete_checkpoints(folder)[: -target.keep]:
         if step != progress.best_step:
             remove(old)
-
-
-def _sync(folder: Path, but: set[str]) -> None:
-    """Args:
-    but: files that are on disk already.
-    """
-    for path in folder.iterdir():
-        if path.name not in but:
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-    sync_folder(folder)
 
 
 def _first_rank(group: dist.ProcessGroup, do: Callable[[], None]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from pathlib import Path
@@ -80,12 +79,3 @@ def link_best(folder: Path, step: int) -> None:
     unfinished.unlink(missing_ok=True)
     unfinished.symlink_to(checkpoint_path(folder, step).name)
     unfinished.replace(folder / BEST)
-
-
-def sync_folder(folder: Path) -> None:
-    """Names in it are on disk when this returns."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

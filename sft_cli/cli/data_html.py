@@ -25,25 +25,23 @@ from sft_cli.cli.data_words import (
 from sft_cli.cli.visible import visible
 from sft_cli.data.pieces import Piece
 from sft_cli.data.summary import Batching, Bin
+from sft_cli.telemetry.html_page import html_page
 
-MARK = "<!doctype html>\n<!-- sftune data -->\n"
+_MARK = "\n<!-- sftune data -->"
+MARK = f"<!doctype html>{_MARK}\n"
 """How a page begins: such a file may be written over."""
 
 _STYLE = Path(__file__).with_name("data_page.css")
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _WIDTH, _HEIGHT, _BELOW = 960, 220, 34
 _LABELS = 12
 
 
 def page(view: DataView) -> str:
     """The whole page as text; everything that comes from data or recipe is escaped."""
-    title = f"{view.origin}: data"
-    return MARK + "\n".join(
+    return html_page(
+        visible(f"{view.origin}: data"),
+        _STYLE,
         [
-            f'<html lang="en"><head><meta charset="utf-8"><title>{_safe(title)}</title>',
-            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<style>\n{_STYLE.read_text(encoding='utf-8')}</style></head><body>",
             "<h1>The data as the model will see it</h1>",
             f'<p class="quiet">{_safe(overview(view))}</p>',
             _figures(view),
@@ -54,8 +52,8 @@ def page(view: DataView) -> str:
                 [f'<p class="quiet">{_safe(batching_title(view))}</p>', _batching(view.batching)],
             ),
             *_rows(view),
-            "</body></html>\n",
-        ]
+        ],
+        mark=_MARK,
     )
 
 

@@ -1,13 +1,54 @@
-"""From a loaded recipe to a plan with its number of steps: what `train` and `plan` share."""
+"""From a loaded recipe to a plan with its number of steps: what `train`, `profile` and `plan` share."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from sft_cli.cli.resume import Start
     from sft_cli.data.prepare import PreparedData
+    from sft_cli.launch.join import Joined
     from sft_cli.plan.plan import Plan
+    from sft_cli.recipe.load import Loaded
     from sft_cli.recipe.places import Places
+
+
+def plan_run(
+    loaded: Loaded, joined: Joined | None, start: Start | None, *, progress: bool
+) -> tuple[Plan, PreparedData]:
+    """Recipe, hardware, model and data of a run, resolved; downloads what the hub cache lacks.
+
+    Args:
+        joined: the launcher that has started this process as one of its ranks; None where there is none.
+        start: the checkpoint that the run goes on from; None for step 0.
+    """
+    from sft_cli.cli.resume import with_remaining_steps
+    from sft_cli.data.rows import rows_hash
+    from sft_cli.plan.chat_template import find_chat_template
+    from sft_cli.plan.hardware import find_hardware
+    from sft_cli.plan.model_facts import fetch_weights, find_model, find_tokenizer
+    from sft_cli.plan.resolve import resolve
+    from sft_cli.plan.safetensors_header import stored_tensors
+    from sft_cli.plan.vocabulary import fit_vocabulary
+
+    recipe, places = loaded.recipe, loaded.places
+    hardware = find_hardware()
+    model = find_model(recipe.model, places, download=True)
+    tokenizer_folder = find_tokenizer(recipe.model, places, download=True)
+    model = fit_vocabulary(model, tokenizer_folder, places)
+    ranks = joined.ranks.world_size if joined is not None else None
+    template = find_chat_template(recipe.model, tokenizer_folder)
+    plan = resolve(recipe, hardware, model, tokenizer_folder, ranks, places, template)
+    plan, prepared = with_data(plan, places, progress=progress)
+    plan = plan.model_copy(update={"rows_hash": rows_hash(prepared.train)})
+    if start is not None:
+        plan = with_remaining_steps(plan, start, prepared.train)
+    # Last: nothing else takes as long, and all else is known to be right by now.
+    fetch_weights(recipe.model, model, places, progress=progress)
+    if model.weights == "pretrained" and model.folder is not None:
+        stored_tensors(Path(model.folder))  # a file that is cut short would else be found by the workers
+    return plan, prepared
 
 
 def with_data(

@@ -33,10 +33,11 @@ def profile(
 
     loaded = load_recipe(recipe, set_ or ())
     # Imported here and not above: a recipe error has to answer at once.
-    from sft_cli.cli import train
     from sft_cli.cli.fit_text import misfit_warning
     from sft_cli.cli.plan_text import run_text
+    from sft_cli.cli.planning import plan_run
     from sft_cli.cli.resume import Flags
+    from sft_cli.cli.starting import follow, run_first
     from sft_cli.launch.join import find_join
     from sft_cli.plan.profiling import Profiling
     from sft_cli.recipe.inputs import check_chat_template, check_data
@@ -55,7 +56,7 @@ def profile(
     joined = find_join(os.environ)
     is_first = joined is None or joined.ranks.rank == 0
     try:
-        plan, prepared = train._plan(loaded, joined, None, progress=is_first)
+        plan, prepared = plan_run(loaded, joined, None, progress=is_first)
     except SftError as error:
         if is_first:
             raise
@@ -63,8 +64,8 @@ def profile(
     plan = plan.model_copy(update={"profiling": asked})
     # As a dry run: the plan is all that it leaves outside of the folder `profile`, and not even that beside a run.
     if joined is not None and not is_first:
-        train._follow(plan, joined, None, dry_run=True)
+        follow(plan, joined, None, dry_run=True)
     print(run_text(plan, prepared, loaded.origin), flush=True)
     if (warning := misfit_warning(plan)) is not None:
         print(warning, file=sys.stderr, flush=True)
-    raise typer.Exit(train._run(loaded, plan, joined, None, Flags(), None, dry_run=True))
+    raise typer.Exit(run_first(loaded, plan, joined, None, Flags(), None, dry_run=True))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from sft_cli.data.files import without_nulls
 from sft_cli.data.hub_copies import DEFAULT_SUBSET, Copy, cache_folder, copies
+from sft_cli.data.hub_errors import fetching
 from sft_cli.data.hub_stream import stream_hub
 from sft_cli.data.raw import RawRow
 from sft_cli.errors import DataError
@@ -61,7 +62,8 @@ def open_hub(source: SourceSection, *, streaming: bool = False) -> Callable[[], 
 
     def rows() -> Generator[RawRow]:
         if copy is None:
-            _download(builder, repo)
+            with fetching(repo):
+                builder.download_and_prepare()
         table = builder.as_dataset(split=split)
         for number, row in enumerate(table, start=1):
             yield RawRow(f"{source.path}[{split}]:{number}", without_nulls(row), number / len(table))
@@ -160,21 +162,6 @@ def _require_split(builder: datasets.DatasetBuilder, source: SourceSection, spli
             where=source.path,
             fix=f"Set the source's split to one of: {', '.join(known)}.",
         )
-
-
-def _download(builder: datasets.DatasetBuilder, repo: hub.Repo) -> None:
-    import datasets
-
-    try:
-        builder.download_and_prepare()
-    except datasets.exceptions.DatasetsError as error:
-        raise DataError(
-            f"the data set can't be read: {first_line(error.__cause__ or error)}",
-            where=repo.where,
-            fix="See its page on the hub; its files may not fit each other.",
-        ) from error
-    except hub_errors() as error:
-        raise failed_download(error, repo.kind, repo.id, repo.revision, repo.where) from error
 
 
 def _plain(names: str) -> str:

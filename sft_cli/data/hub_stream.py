@@ -6,10 +6,10 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from sft_cli.data.files import without_nulls
+from sft_cli.data.hub_errors import fetching
 from sft_cli.data.raw import RawRow
 from sft_cli.errors import DataError
 from sft_cli.plan import hub
-from sft_cli.plan.hub_refusals import failed_download, first_line, hub_errors
 
 if TYPE_CHECKING:
     import datasets
@@ -29,8 +29,6 @@ def stream_hub(builder: datasets.DatasetBuilder, repo: hub.Repo, split: str) -> 
     Raises:
         DataError: the split has a slice, or rows can't be fetched.
     """
-    import datasets
-
     if "[" in split:
         raise DataError(
             f"the split {split} can't be streamed: parts of splits are cut from a copy",
@@ -39,15 +37,7 @@ def stream_hub(builder: datasets.DatasetBuilder, repo: hub.Repo, split: str) -> 
         )
     known = builder.info.splits or {}
     total = sum(known[name].num_examples for name in split.split("+") if name in known)
-    try:
+    with fetching(repo):
         for number, row in enumerate(builder.as_streaming_dataset(split=split), start=1):
             share = min(1.0, number / total) if total else number / (number + ROWS_TO_COME)
             yield RawRow(f"{repo.id}[{split}]:{number}", without_nulls(row), share)
-    except datasets.exceptions.DatasetsError as error:
-        raise DataError(
-            f"the data set can't be read: {first_line(error.__cause__ or error)}",
-            where=repo.where,
-            fix="See its page on the hub; its files may not fit each other.",
-        ) from error
-    except hub_errors() as error:
-        raise failed_download(error, repo.kind, repo.id, repo.revision, repo.where) from error

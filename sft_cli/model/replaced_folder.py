@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from sft_cli.errors import CheckpointError
+from sft_cli.plan.synced import sync_files, sync_folder
 
 
 @contextmanager
@@ -34,14 +34,14 @@ def replacing(target: Path) -> Iterator[Path]:
         unfinished.mkdir(parents=True)
         try:
             yield unfinished
-            _sync(unfinished)
+            sync_files(unfinished)
         except BaseException:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise
         if target.exists():
             target.rename(old)
         unfinished.rename(target)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
         _remove(old)
 
 
@@ -68,18 +68,3 @@ def _disk_errors(target: Path) -> Iterator[None]:
             fix="Make room or permission there. Checkpoints and an earlier export are whole: "
             "`sftune export CHECKPOINT DIR` writes the model from a checkpoint.",
         ) from error
-
-
-def _sync(folder: Path) -> None:
-    for path in folder.iterdir():
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-    _sync_folder(folder)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

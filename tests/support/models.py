@@ -145,27 +145,9 @@ def vision_language_config(family: str) -> dict[str, Any]:
     }
 
 
-def make_model(
-    family: str,
-    *,
-    config: dict[str, Any] | None = None,
-    mesh: DeviceMesh | None = None,
-    sharded: bool = True,
-    checkpointing: str = "none",
-    checkpointed_layers: str | int = "all",
-    offload: bool = False,
-    seed: int = 0,
-    compute_dtype: torch.dtype = torch.float32,
-    master_dtype: torch.dtype = torch.float32,
-    kernels: KernelsSection = REFERENCES,
-    **sharding: Any,
-) -> LanguageModel:
+def make_model(family: str, **options: Any) -> LanguageModel:
     """See `make_sharded_model`, without the reduction."""
-    return make_sharded_model(
-        family, config=config, mesh=mesh, sharded=sharded, checkpointing=checkpointing,
-        checkpointed_layers=checkpointed_layers, offload=offload, seed=seed, compute_dtype=compute_dtype,
-        master_dtype=master_dtype, kernels=kernels, **sharding,
-    )[0]  # fmt: skip
+    return make_sharded_model(family, **options)[0]
 
 
 def make_sharded_model(

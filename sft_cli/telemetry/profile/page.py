@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from sft_cli.telemetry.html_page import html_page
 from sft_cli.telemetry.profile.charts import legend, memory_chart, stacked_bar, timeline_chart
 from sft_cli.telemetry.profile.context import PARTS
 from sft_cli.telemetry.profile.events import Trace
@@ -18,7 +19,6 @@ from sft_cli.telemetry.profile.text import NO_FINDINGS, Grid, headline, tables
 Document = dict[str, Any]
 
 _STYLE = Path(__file__).with_name("page.css")
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def page(content: Document, trace: Trace, placement: Placement, compared: Sequence[Grid]) -> str:
@@ -31,12 +31,10 @@ def page(content: Document, trace: Trace, placement: Placement, compared: Sequen
     step = typical_step(trace)
     lanes = list(lanes_of(trace, placement, step))
     memory = memory_of(trace, step)
-    return "<!doctype html>\n" + "\n".join(
+    return html_page(
+        f"Profile of {content['model']}",
+        _STYLE,
         [
-            f'<html lang="en"><head><meta charset="utf-8"><title>Profile of {escape(content["model"])}</title>',
-            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<style>\n{_STYLE.read_text(encoding='utf-8')}</style></head><body>",
             "<h1>Where a step goes</h1>",
             f'<p class="quiet">{escape(headline(content))}</p>',
             _figures(content),
@@ -54,8 +52,7 @@ def page(content: Document, trace: Trace, placement: Placement, compared: Sequen
             *([_card("Memory over the step", [memory_chart(memory, step.seconds)])] if memory else []),
             *(_card(grid.title, [_table(grid)]) for grid in tables(content)),
             *(_card(grid.title, [_table(grid)]) for grid in compared),
-            "</body></html>\n",
-        ]
+        ],
     )
 
 
