@@ -41,3 +41,10 @@ def mesh() -> Iterator[DeviceMesh]:
     }
     with process_group(local_device("cuda")) as mesh:
         yield mesh
+
+
+@pytest.fixture
+def no_waiting() -> Iterator[None]:
+    """For a test that lets torch raise where the host would wait for the device."""
+    yield
+    torch.cuda.set_sync_debug_mode("default")

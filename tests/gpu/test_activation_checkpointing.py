@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ import torch
 from gpu.models import FASTEST, WORDS, config
 from support.models import make_model
 from support.rows import random_rows
+from support.tensors import whole
 from torch.distributed.device_mesh import DeviceMesh
 
 from sft_cli.data.batch import Batch, pack_rows
@@ -43,13 +43,7 @@ def step(model: LanguageModel, pack: Batch) -> dict[str, torch.Tensor]:
     model.zero_grad()
     loss = model(pack.model_inputs(), pack.supervised_positions, pack.supervised_targets)
     (loss / pack.supervised_tokens).backward()
-    return {name: p.grad.to_local().clone() for name, p in model.named_parameters() if p.grad is not None}
-
-
-@pytest.fixture
-def no_waiting() -> Iterator[None]:
-    yield
-    torch.cuda.set_sync_debug_mode("default")
+    return {name: whole(p.grad) for name, p in model.named_parameters() if p.grad is not None}
 
 
 @pytest.mark.usefixtures("no_waiting")

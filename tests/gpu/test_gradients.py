@@ -17,6 +17,7 @@ import torch
 from gpu.models import FAST, FASTEST, WORDS, config
 from support.models import make_model
 from support.rows import random_rows
+from support.tensors import whole
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
@@ -60,7 +61,7 @@ def gradients(model: LanguageModel, batches: list[Batch]) -> dict[str, Tensor]:
         batch = batch.to("cuda")
         total = model(batch.model_inputs(), batch.supervised_positions, batch.supervised_targets)
         (total / supervised).backward()
-    return {name: p.grad.full_tensor().clone() for name, p in model.named_parameters()}
+    return {name: whole(p.grad) for name, p in model.named_parameters()}
 
 
 def differences(found: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
@@ -103,12 +102,6 @@ def train_step(mesh: DeviceMesh, request: pytest.FixtureRequest) -> TrainStep:
 
 def batch(lengths: list[int]) -> Batch:
     return pack_rows(random_rows(lengths, words=WORDS), list(range(len(lengths))), SLOTS).pinned()
-
-
-@pytest.fixture
-def no_waiting() -> Iterator[None]:
-    yield
-    torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.mark.usefixtures("no_waiting")

@@ -14,6 +14,7 @@ import pytest
 import torch
 from gpu.models import FAST, FASTEST, WORDS, gpu_model, reference_model
 from support.rows import random_rows
+from support.tensors import whole
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
@@ -131,10 +132,7 @@ def gradients(model: LanguageModel, batch: Batch) -> dict[str, Tensor]:
     model.zero_grad()
     total = model(batch.model_inputs(), batch.supervised_positions, batch.supervised_targets)
     (total / batch.supervised_tokens).backward()
-    return {
-        name: p.grad.full_tensor() if hasattr(p.grad, "full_tensor") else p.grad.clone()
-        for name, p in model.named_parameters()
-    }
+    return {name: whole(p.grad) for name, p in model.named_parameters()}
 
 
 @pytest.mark.parametrize("positions", ["of each row", "through all rows"])

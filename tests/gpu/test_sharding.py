@@ -8,9 +8,9 @@ import pytest
 import torch
 from support.models import WORDS, make_sharded_model
 from support.rows import random_rows
+from support.tensors import whole
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor
 
 from sft_cli.data.batch import Batch, pack_rows
 from sft_cli.optim.adamw import build_adamw
@@ -31,9 +31,7 @@ def three_steps(mesh: DeviceMesh, **sharding: Any) -> dict[str, Tensor]:
     step = TrainStep(model, optimizer, lambda step: 1e-4, 1.0, torch.device("cuda", 0), reduction)
     for number in range(1, 4):
         step(number, batches(), 0)
-    return {
-        name: (p.full_tensor() if isinstance(p, DTensor) else p).detach().cpu() for name, p in model.named_parameters()
-    }
+    return {name: whole(p).cpu() for name, p in model.named_parameters()}
 
 
 def batches() -> list[Batch]:

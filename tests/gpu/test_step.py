@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from gpu.models import FAST, FASTEST, WORDS, gpu_model, reference_model
 from support.rows import random_rows
+from support.tensors import own
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor
 
 from sft_cli.data.batch import Batch, pack_rows
 from sft_cli.optim.adamw import build_adamw
@@ -33,18 +31,6 @@ def batches() -> list[Batch]:
     ]
 
 
-def local(parameter: torch.Tensor) -> torch.Tensor:
-    """A_log and dt_bias are whole on every rank."""
-    return parameter.to_local() if isinstance(parameter, DTensor) else parameter
-
-
-@pytest.fixture
-def no_waiting() -> Iterator[None]:
-    """torch raises where the host would wait for the device."""
-    yield
-    torch.cuda.set_sync_debug_mode("default")
-
-
 @pytest.mark.usefixtures("no_waiting")
 def test_a_step_never_waits_for_the_device(train_step: TrainStep) -> None:
     first, *others = batches()
@@ -59,15 +45,15 @@ def test_a_step_never_waits_for_the_device(train_step: TrainStep) -> None:
 
 
 def test_a_step_that_is_not_finite_leaves_the_weights(train_step: TrainStep) -> None:
-    weights = [local(parameter).clone() for parameter in train_step.model.parameters()]
+    weights = [own(parameter).clone() for parameter in train_step.model.parameters()]
     with torch.no_grad():
-        local(train_step.model.head.norm.weight).fill_(float("nan"))
+        own(train_step.model.head.norm.weight).fill_(float("nan"))
     result = train_step(1, batches()[:1], 0)
     assert result.read().first_bad_step == 1
     for name_and_parameter, before in zip(train_step.model.named_parameters(), weights, strict=True):
         name, parameter = name_and_parameter
         if name != "head.norm.weight":
-            assert torch.equal(local(parameter), before), name
+            assert torch.equal(own(parameter), before), name
 
 
 def test_without_sharding_it_is_the_same_step(mesh: DeviceMesh) -> None:

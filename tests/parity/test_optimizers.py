@@ -11,6 +11,7 @@ import torch
 from support.models import WORDS, make_model, make_sharded_model
 from support.ranks import on_ranks
 from support.rows import random_rows
+from support.tensors import whole
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -60,10 +61,6 @@ def take_steps(layers: nn.Module, optimizer: Any, steps: range) -> None:
 def make_optimizer(name: str, module: nn.Module) -> Any:
     section = OptimizerSection(learning_rate=RATE, weight_decay=0.1, **OPTIMIZERS[name][1])
     return build_adamw(module.parameters(), section, seed=3)
-
-
-def whole(tensor: Tensor) -> Tensor:
-    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().clone()
 
 
 def weights(module: nn.Module) -> list[Tensor]:

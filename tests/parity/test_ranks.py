@@ -9,8 +9,8 @@ import torch
 from support.models import REFERENCES, WORDS, make_model, make_sharded_model
 from support.ranks import on_ranks
 from support.rows import random_rows
+from support.tensors import whole
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor
 
 from sft_cli.data.batch import Batch, pack_rows
 from sft_cli.data.rows import rows_from_lists
@@ -91,10 +91,6 @@ def one_step(sharded: tuple[LanguageModel, GradientReduction], micro_batches: li
         "gradients": gradients,
         "weights": {name: whole(p.detach()) for name, p in model.named_parameters()},
     }
-
-
-def whole(tensor: torch.Tensor) -> torch.Tensor:
-    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).clone()
 
 
 def packs() -> list[Batch]:

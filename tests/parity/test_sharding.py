@@ -15,9 +15,9 @@ from support.models import WORDS, make_sharded_model
 from support.pairwise import pairwise
 from support.ranks import on_ranks
 from support.rows import random_rows
+from support.tensors import whole
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor
 
 from sft_cli.data.batch import Batch, pack_rows
 from sft_cli.optim.adamw import build_adamw
@@ -121,10 +121,6 @@ def five_steps(model: torch.nn.Module, reduction: GradientReduction, micro_batch
         "gradients": gradients,
         "weights": {name: whole(p.detach()) for name, p in model.named_parameters()},
     }
-
-
-def whole(tensor: Tensor) -> Tensor:
-    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).clone()
 
 
 def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from support.ranks import on_ranks
+from support.tensors import whole
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor
 
 from sft_cli.checkpoint.commit import Target
 from sft_cli.checkpoint.progress import Progress
@@ -54,10 +53,6 @@ def contents(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Te
     for name, parameter in model.named_parameters():
         found |= {f"{name}.{key}": value for key, value in optimizer.state[parameter].items()}
     return {name: whole(tensor).clone() for name, tensor in found.items()}
-
-
-def whole(tensor: Any) -> Tensor:
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def save(mesh: DeviceMesh, folder: Path) -> dict[str, Tensor]:

@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import save_file
 from support.models import CONFIGS, make_model
 from support.ranks import on_ranks
+from support.tensors import whole
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
@@ -176,10 +177,7 @@ def drawn_and_loaded(mesh: DeviceMesh, folder: str) -> dict[str, tuple[Tensors, 
 
 
 def gathered(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    return {
-        name: (p.full_tensor() if isinstance(p, DTensor) else p).detach().clone()
-        for name, p in model.transformers_named_parameters()
-    }
+    return {name: whole(p) for name, p in model.transformers_named_parameters()}
 
 
 def test_shards_are_the_rows_of_the_whole(tmp_path: Path) -> None:
