@@ -51,7 +51,7 @@ bench-data: $(VENV)/.installed  ## rows a second and memory of tokenising and pa
 	$(BIN)/python tests/bench/data.py $(SHARED) 20000 200000
 
 parity-full: $(VENV)/.installed  ## every combination of sharding options, not only every pair; an hour
-	SFTUNE_PARITY_FULL=1 $(BIN)/pytest -n auto tests/parity/test_sharding.py
+	SFTUNE_PARITY_FULL=1 $(BIN)/pytest tests/parity/test_sharding.py
 
 test-gpu: $(VENV)/.installed  ## the tests that need an NVIDIA GPU and flash-linear-attention; prints what it measured
 	$(BIN)/pip install --quiet --editable '.[gpu]'

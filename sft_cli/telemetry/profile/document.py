@@ -9,7 +9,7 @@ from typing import Any
 
 from sft_cli.errors import UsageError
 from sft_cli.plan.plan import Plan
-from sft_cli.telemetry.profile.findings import Finding, gemm_tflops
+from sft_cli.telemetry.profile.findings import Finding, reached_tflops
 from sft_cli.telemetry.profile.kinds import GEMM
 from sft_cli.telemetry.profile.operations import Row, Table
 from sft_cli.telemetry.profile.summary import Summary
@@ -50,7 +50,7 @@ def document(summary: Summary, plan: Plan, findings: Sequence[Finding], words: S
         "gpu_starved_seconds": None if launching is None else launching.starved_seconds,
         "gemm": {
             "share": summary.kind_share(GEMM),
-            "tflops": gemm_tflops(summary, plan),
+            "tflops": reached_tflops(summary, plan),
             "ceiling_tflops": facts.gemm_tflops,
         },
         "tokens_per_second": facts.tokens / summary.step_seconds,

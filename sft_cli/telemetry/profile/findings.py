@@ -10,7 +10,6 @@ from itertools import chain
 from sft_cli.plan.flops import delta_rule_flops
 from sft_cli.plan.parameters import count_parameters
 from sft_cli.plan.plan import Plan
-from sft_cli.recipe.unbuilt import is_built
 from sft_cli.telemetry.profile.kinds import GEMM
 from sft_cli.telemetry.profile.summary import Summary
 
@@ -26,7 +25,6 @@ over memory of torch's module, forward and backward, over those of one kernel.""
 FUSED_LOSS_BYTES = 6 / 28
 """Bytes a logit that a fused loss moves, over those of float32 logits: a cast, log-softmax, its backward and a cast
 back read and write 28; a kernel that works in place reads twice and writes once, in bfloat16."""
-FUSED = {"linear_attention": "flash_qla", "conv": "causal_conv1d", "norm": "liger", "gated_norm": "fla"}
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ def _slow_kernels(summary: Summary, plan: Plan) -> Iterator[Finding]:
     if not summary.has_gpu:
         return
     kernels = plan.recipe.kernels
-    for slot, backend in FUSED.items():
+    for slot in ("linear_attention", *FUSED_SPEED_UP):
         row = summary.gpu.slots.get(slot)
         if row is None or getattr(kernels, slot) != "torch":
             continue
@@ -81,7 +79,14 @@ def _slow_kernels(summary: Summary, plan: Plan) -> Iterator[Finding]:
         else:
             cost = row.seconds * (1 - 1 / FUSED_SPEED_UP[slot])
         what = f"{slot} in {row.calls:,.0f} kernels of torch's, {row.seconds:.3f} s"
-        yield Finding(what, cost, f"kernels.{slot}: {backend}")
+        yield Finding(what, cost, _other_kernel(slot, plan))
+
+
+def _other_kernel(slot: str, plan: Plan) -> str:
+    """`auto` knows what is sound on this machine; where it took torch's kernels itself, its reason says why."""
+    key = f"kernels.{slot}"
+    reasons = [choice.because for choice in plan.choices if choice.key == key]
+    return f"{key}: {reasons[0]}" if reasons else f"{key}: auto"
 
 
 def _fused_delta_rule_seconds(summary: Summary, plan: Plan) -> float | None:
@@ -124,12 +129,13 @@ def _recomputation(summary: Summary, plan: Plan) -> Iterator[Finding]:
     if section.mode == "none" or not seconds:
         return
     layers = len(plan.model.architecture().linear_attention)
-    if section.layers == "all" and is_built(f"{key}.layers", "auto") and plan.gpu_memory_gib is not None:
+    checkpointed = layers if section.layers == "all" else min(int(section.layers), layers)
+    if section.layers == "all" and plan.fits:
         change = f"{key}.layers: auto"
-    elif section.mode == "full" and is_built(f"{key}.mode", "selective"):
+    elif section.mode == "full":
         change = f"{key}.mode: selective"
     else:
-        change = f"{key}.layers: {_recomputed_layers(plan) // 2} of {layers}, or mode: none, if memory allows"
+        change = f"{key}.layers: {checkpointed // 2} of {layers}, or mode: none, if memory allows"
     what = f"{summary.recompute_share:.0%} of the work is forward once more, for activation checkpointing"
     yield Finding(what, seconds, change)
 
@@ -178,7 +184,7 @@ def _recomputed_layers(plan: Plan) -> int:
     return min(section.layers, count) if isinstance(section.layers, int) else count
 
 
-def gemm_tflops(summary: Summary, plan: Plan) -> float | None:
+def reached_tflops(summary: Summary, plan: Plan) -> float | None:
     """What the step's matrix products reach, TFLOP/s of one GPU; None without one.
 
     Their FLOPs over their time, with 6 for each linear weight and slot, 2 more in a recomputed layer, and 6 for each

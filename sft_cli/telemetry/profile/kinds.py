@@ -19,7 +19,6 @@ _OF_SLOTS = {
     "attention": ATTENTION,
     "norm": NORM,
     "gated_norm": NORM,
-    "loss": LOSS,
 }
 _COMMUNICATION = re.compile(r"nccl|gloo:|c10d::|_c10d_functional|record_param_comms|RegisterPostBackward|fsdp", re.I)
 _GEMM = re.compile(

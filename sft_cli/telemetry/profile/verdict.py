@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sft_cli.plan.plan import Plan
-from sft_cli.telemetry.profile.findings import gemm_tflops
+from sft_cli.telemetry.profile.findings import reached_tflops
 from sft_cli.telemetry.profile.kinds import GEMM
 from sft_cli.telemetry.profile.summary import Summary
 
@@ -39,7 +39,7 @@ def _work(summary: Summary) -> str:
 
 
 def _products(summary: Summary, plan: Plan) -> str | None:
-    reached, ceiling = gemm_tflops(summary, plan), summary.facts.gemm_tflops
+    reached, ceiling = reached_tflops(summary, plan), summary.facts.gemm_tflops
     if reached is None or ceiling is None:
         return None
     share = summary.kind_share(GEMM)

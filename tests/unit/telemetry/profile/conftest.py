@@ -16,9 +16,9 @@ from sft_cli.plan.profiling import Profiling
 from sft_cli.plan.resolve import resolve
 from sft_cli.recipe.schema import Recipe
 from sft_cli.telemetry.profile.facts import Facts
-from sft_cli.telemetry.profile.findings import FUSED
 from sft_cli.telemetry.profile.summary import Summary, locate, summarise
 
+FUSED = {"linear_attention": "flash_qla", "conv": "causal_conv1d", "norm": "liger", "gated_norm": "fla"}
 FACTS = Facts(
     tokens=6_144,
     slots=8_192,
@@ -36,7 +36,7 @@ def plan_of() -> Callable[..., Plan]:
     not installed where tests run."""
 
     def make(path: str = "builtin:qwen3.8-27b", kernels: dict[str, str] | None = None, **sections: Any) -> Plan:
-        slow = {"linear_attention": "torch", "conv": "torch"}
+        slow = dict.fromkeys(FUSED, "torch")  # asked for, so that nothing is `auto`
         recipe = Recipe(model={"path": path}, data={"train": "builtin:chat"}, kernels=slow, **sections)
         plan = resolve(recipe, Hardware(1, "NVIDIA H200", 140.4), find_model(recipe.model), None)
         words = plan.recipe.kernels.model_copy(update={**FUSED, "loss": "chunked", **(kernels or {})})

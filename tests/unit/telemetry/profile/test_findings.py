@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from support.traces import Events
 
-from sft_cli.plan.plan import Plan
-from sft_cli.telemetry.profile.findings import Finding, find, gemm_tflops
+from sft_cli.plan.plan import Choice, Plan
+from sft_cli.telemetry.profile.findings import Finding, find, reached_tflops
 from sft_cli.telemetry.profile.operations import Row
 from sft_cli.telemetry.profile.summary import Summary
 from sft_cli.telemetry.profile.verdict import verdict
@@ -39,7 +39,7 @@ def test_padding(plan_of: Plans, summary_of: Summaries) -> None:
 def test_a_slow_delta_rule_against_a_fused_one(plan_of: Plans, summary_of: Summaries) -> None:
     plan = plan_of(kernels={"linear_attention": "torch"})
     summary = summary_of(slots=0.8192, tokens=0.8192)
-    (cost,) = (c for change, c in costs(find(summary, plan)).items() if change == "kernels.linear_attention: flash_qla")
+    (cost,) = (c for change, c in costs(find(summary, plan)).items() if change == "kernels.linear_attention: auto")
     # 48 layers of 48 heads of 163,840 FLOPs (tests/unit/plan/test_flops.py), forward, backward and once more.
     fused = 48 * 48 * 163_840 * 0.8192 * 4 / (0.12 * 740e12)
     assert cost == pytest.approx(80 * US - fused)
@@ -75,6 +75,36 @@ def test_recomputation(plan_of: Plans, summary_of: Summaries) -> None:
     assert not any("activation_checkpointing" in one.change for one in find(summary_of(), none))
 
 
+@pytest.mark.parametrize(
+    ("section", "change"),
+    [
+        ({"mode": "full"}, "mode: selective"),
+        ({"mode": "selective", "layers": 48}, "layers: 24 of 64, or mode: none, if memory allows"),
+        ({"mode": "selective"}, "layers: 32 of 64, or mode: none, if memory allows"),
+    ],
+)
+def test_what_would_recompute_less(
+    plan_of: Plans, summary_of: Summaries, section: dict[str, object], change: str
+) -> None:
+    """Of a plan that does not fit, where `auto` has nothing to give."""
+    plan = plan_of(sharding={"activation_checkpointing": section}).model_copy(update={"fits": False})
+    (found,) = (one for one in find(summary_of(), plan) if "activation_checkpointing" in one.change)
+    assert found.change == f"sharding.activation_checkpointing.{change}"
+
+
+def test_memory_to_spare_is_spent_by_the_plan(plan_of: Plans, summary_of: Summaries) -> None:
+    plan = plan_of().model_copy(update={"fits": True})
+    assert "sharding.activation_checkpointing.layers: auto" in costs(find(summary_of(), plan))
+
+
+def test_torchs_kernels_that_auto_took_come_with_its_reason(plan_of: Plans, summary_of: Summaries) -> None:
+    because = "nothing faster is installed"
+    plan = plan_of(kernels={"linear_attention": "torch"})
+    chosen = Choice(key="kernels.linear_attention", value="torch", because=because)
+    plan = plan.model_copy(update={"choices": (*plan.choices, chosen)})
+    assert f"kernels.linear_attention: {because}" in costs(find(summary_of(slots=0.8192, tokens=0.8192), plan))
+
+
 def test_exposed_communication_counts_on_several_ranks(plan_of: Plans, summary_of: Summaries) -> None:
     plan = plan_of()
     several = plan.model_copy(update={"world": plan.world.model_copy(update={"ranks": 8})})
@@ -102,7 +132,7 @@ def test_a_step_that_loses_nothing_has_no_findings(plan_of: Plans, summary_of: S
 
 
 def test_tflops_of_the_products(plan_of: Plans, summary_of: Summaries) -> None:
-    reached = gemm_tflops(summary_of(), plan_of(path="builtin:llama-3.1-8b", kernels={"norm": "torch"}))
+    reached = reached_tflops(summary_of(), plan_of(path="builtin:llama-3.1-8b", kernels={"norm": "torch"}))
     layers = 32 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
     flops = (6 + 2) * layers * 8_192 + 6 * 128256 * 4096 * 4_096
     assert reached == pytest.approx(flops / (200 * US) / 1e12)
