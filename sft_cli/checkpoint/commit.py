@@ -99,9 +99,9 @@ def _commit(target: Target, unfinished: Path, progress: Progress, written: dict[
         remove(complete)
     unfinished.rename(complete)
     sync_folder(folder)
-    if progress.best_step == progress.step:
-        link_best(folder, progress.step)
     remove_set_aside(folder)
+    # Each time: a kill, or a run that went back to an earlier step, may have left it elsewhere.
+    link_best(folder, progress.best_step)
     for step, old in complete_checkpoints(folder)[: -target.keep]:
         if step != progress.best_step:
             remove(old)

@@ -73,8 +73,11 @@ def remove_set_aside(folder: Path) -> None:
             shutil.rmtree(path)
 
 
-def link_best(folder: Path, step: int) -> None:
-    """Points the link `best` at a checkpoint, in one piece."""
+def link_best(folder: Path, step: int | None) -> None:
+    """Points the link `best` at a checkpoint, in one piece; without one there is no link."""
+    if step is None or not checkpoint_path(folder, step).is_dir():
+        (folder / BEST).unlink(missing_ok=True)
+        return
     unfinished = folder / f".{BEST}.unfinished"
     unfinished.unlink(missing_ok=True)
     unfinished.symlink_to(checkpoint_path(folder, step).name)

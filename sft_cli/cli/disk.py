@@ -8,7 +8,7 @@ from pathlib import Path
 from sft_cli.checkpoint.layout import complete_checkpoints
 from sft_cli.launch.run_folder import RunFolder
 from sft_cli.plan import disk
-from sft_cli.plan.checkpoint_size import checkpoint_bytes, checkpoints_at_once
+from sft_cli.plan.checkpoint_size import checkpoint_bytes, more_checkpoints
 from sft_cli.plan.plan import Plan
 
 _GIB = 2**30
@@ -33,7 +33,7 @@ def require_room(output: Path, plan: Plan, overwrite: bool, saved_steps: int) ->
     existing = next(path for path in (output.absolute(), *output.absolute().parents) if path.exists())
     free = shutil.disk_usage(existing).free + freed - sum(export.values())
     there = 0 if overwrite else len(complete_checkpoints(folder.checkpoints))
-    more = checkpoints_at_once(plan, saved_steps) - there
+    more = more_checkpoints(plan, saved_steps, there)
     if one and free < more * one:
         print(
             f"WARNING: {free // one} more checkpoints of {one / _GIB:,.2f} GiB fit on this disk, and checkpoint.keep: "

@@ -39,21 +39,22 @@ def profile(
     from sft_cli.cli.resume import Flags
     from sft_cli.cli.starting import follow, run_first
     from sft_cli.launch.join import find_join
+    from sft_cli.launch.slurm import one_task_a_node
     from sft_cli.plan.profiling import Profiling
     from sft_cli.recipe.inputs import check_chat_template, check_data
     from sft_cli.telemetry.profile.document import read
 
-    if loaded.recipe.launch.nodes > 1:
+    joined = find_join(os.environ)
+    if joined is None and (loaded.recipe.launch.nodes > 1 or one_task_a_node(os.environ)):
         raise UsageError(
-            f"a profile is of one machine, and the recipe names {loaded.recipe.launch.nodes}",
+            "`profile` starts the ranks of one machine, and this run has several machines",
             where=loaded.places.of("launch.nodes"),
-            fix="Add `--set launch.nodes=1`, or start it with `srun` or `torchrun` on all of them.",
+            fix="Add `--set launch.nodes=1` on one of them, or start it with torchrun, or srun with one task a GPU.",
         )
     other = None if compare is None else Path(read(compare)["path"]).absolute()
     check_data(loaded.recipe, loaded.places)
     check_chat_template(loaded.recipe, loaded.places)
     asked = Profiling(steps=steps, memory=memory, compare=None if other is None else str(other))
-    joined = find_join(os.environ)
     is_first = joined is None or joined.ranks.rank == 0
     try:
         plan, prepared = plan_run(loaded, joined, None, progress=is_first)

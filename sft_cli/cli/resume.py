@@ -96,19 +96,29 @@ def find_start(output: Path, flags: Flags, *, is_stream: bool) -> Start | None:
     return Start(resume, Progress.read(checkpoint), _plan_of(checkpoint))
 
 
-def newest(output: Path) -> Resume | None:
-    """What a run restarts from after a rank was lost; None: nothing was saved, and metrics.jsonl begins anew.
+def saved_now(output: Path) -> set[tuple[Path, int]]:
+    """Every complete checkpoint of a run folder, with what tells it from another one of the same name."""
+    return {(path, path.stat().st_ino) for _, path in complete_checkpoints(RunFolder(output).checkpoints)}
+
+
+def restart_point(output: Path, first: Resume | None, before: set[tuple[Path, int]]) -> Resume | None:
+    """What a run restarts from after a rank was lost: the newest checkpoint that it has saved itself, else what it had
+    begun with; None: step 0, and metrics.jsonl begins anew.
+
+    Args:
+        first: what it had begun with.
+        before: `saved_now` at its beginning.
 
     Raises:
-        CheckpointError: the newest checkpoint is damaged.
+        CheckpointError: that checkpoint is damaged.
     """
-    folder = RunFolder(output)
-    found = complete_checkpoints(folder.checkpoints)
-    if not found:
-        folder.metrics_jsonl.unlink(missing_ok=True)
-        return None
-    require_sizes(found[-1][1])
-    return Resume(found[-1][1].absolute())
+    own = [path for path, inode in sorted(saved_now(output)) if (path, inode) not in before]
+    if own:
+        require_sizes(own[-1])
+        return Resume(own[-1].absolute())
+    if first is None:
+        RunFolder(output).metrics_jsonl.unlink(missing_ok=True)
+    return first
 
 
 def require_same_run(start: Start, plan: Plan, places: Places) -> list[str]:
@@ -118,9 +128,17 @@ def require_same_run(start: Start, plan: Plan, places: Places) -> list[str]:
         UsageError: a key that may not change has; all such keys in one error.
     """
     found = differences(start.before, plan)
-    refused = [one for one in found if one.rule.may_change is MayChange.NEVER]
     fix = "Give it the old value, or start a new run: another output_dir, or --overwrite."
-    raise_for([Problem(one.key, f"can't change on resume: {one}", fix) for one in refused], places, UsageError)
+    refused = [
+        Problem(one.key, f"can't change on resume: {one}", fix)
+        for one in found
+        if one.rule.may_change is MayChange.NEVER
+    ]
+    ranks = start.progress.ranks
+    if start.progress.data_epoch is None and ranks != plan.world.ranks:
+        what = f"{ranks} ranks had begun to read this stream, and {plan.world.ranks} can't go on with it"
+        refused.append(Problem("launch.gpus", what, f"Resume on {ranks} ranks."))
+    raise_for(refused, places, UsageError)
     told = [f"{one.key}: {one}" for one in found]
     if start.before.steps != plan.steps:
         told.append(f"steps in all: {start.before.steps} before, {plan.steps} now; the schedule ends there")

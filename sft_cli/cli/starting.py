@@ -71,7 +71,7 @@ def run_first(
     """
     from sft_cli.checkpoint.layout import sweep
     from sft_cli.cli.disk import require_room
-    from sft_cli.cli.resume import newest
+    from sft_cli.cli.resume import restart_point, saved_now
     from sft_cli.launch.join import exec_worker
     from sft_cli.launch.restarts import with_restarts
     from sft_cli.launch.run_folder import open_run
@@ -90,6 +90,7 @@ def run_first(
                 print(f"removed {path}: it was not finished", flush=True)
             if keeps and start is None:
                 run.folder.metrics_jsonl.unlink(missing_ok=True)
+        before = saved_now(output)
         if joined is not None:
             run.lock.keep_through_exec()
             exec_worker(run.plan_path, plan.world, joined, run.logs, dry_run=dry_run, resume=resume)
@@ -102,7 +103,7 @@ def run_first(
         return with_restarts(
             run_once,
             resume,
-            lambda: newest(output),
+            lambda: restart_point(output, resume, before),
             max_restarts=0 if dry_run else plan.recipe.launch.max_restarts,
             say=lambda line: print(line, file=sys.stderr, flush=True),
         )

@@ -45,7 +45,7 @@ def train(
     from sft_cli.cli.fit_text import misfit_warning
     from sft_cli.cli.plan_text import run_text
     from sft_cli.cli.planning import plan_run
-    from sft_cli.cli.resume import Flags, find_start
+    from sft_cli.cli.resume import Flags, find_start, is_finished
     from sft_cli.cli.starting import follow, meet, run_beside, run_first, with_nodes
     from sft_cli.launch.join import find_join
     from sft_cli.launch.nodes import find_nodes
@@ -68,6 +68,8 @@ def train(
             plan, _ = plan_run(loaded, joined, start, progress=False)
         except SftError as error:
             raise typer.Exit(error.exit_code) from error  # the first rank meets it too, and says it once for all
+        if start is not None and resume and is_finished(start, plan):
+            return  # as the first rank will find, which would not be there to train with
         follow(plan, joined, start, dry_run=dry_run)
     if not dry_run and not flags.keeps_folder(output):
         require_free(output, overwrite)

@@ -18,7 +18,7 @@ def clip_gradients(parameters: Sequence[nn.Parameter], max_norm: float | None) -
         max_norm: None leaves them as they are.
 
     Returns:
-        float32 scalar on the device: the norm before clipping. Not finite where a gradient is not.
+        float32 scalar where the gradients are: the norm before clipping. Not finite where a gradient is not.
     """
     with_gradient = [p for p in parameters if p.grad is not None]
     sharded = [p for p in with_gradient if isinstance(p, DTensor)]

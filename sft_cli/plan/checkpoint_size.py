@@ -15,15 +15,18 @@ def checkpoint_bytes(plan: Plan) -> int:
     return int(plan.model.parameters * (master + 2 * _MOMENT_BYTES[plan.recipe.optimizer.name]))
 
 
-def checkpoints_at_once(plan: Plan, saved_steps: int = 0) -> int:
-    """The most that lie on the disk at a time: those that are kept, and the one that is being written.
+def more_checkpoints(plan: Plan, saved_steps: int = 0, there: int = 0) -> int:
+    """How many more than now lie on the disk at the worst time: when those that are kept, the best one too, and the one
+    that is being written do.
 
     Args:
         saved_steps: step that a resumed run goes on from.
+        there: complete ones that are on the disk now.
     """
     recipe = plan.recipe.checkpoint
+    room = max(0, recipe.keep + 1 + plan.recipe.evaluate.keep_best - there)
     if plan.steps is None:
-        return recipe.keep + 1
+        return room
     saves = plan.steps // recipe.every_steps - saved_steps // recipe.every_steps
     saves += plan.steps % recipe.every_steps != 0
-    return min(saves, recipe.keep + 1)
+    return min(saves, room)

@@ -12,7 +12,9 @@ from typing import Any, TypeVar
 
 from sft_cli.plan.memory import Peak, find_peak, fits
 from sft_cli.plan.plan import Plan
-from sft_cli.recipe.rules import problems
+from sft_cli.plan.steps import micro_batches_per_step
+from sft_cli.recipe.problems import Problem
+from sft_cli.recipe.rules import accumulation_in_backward, problems
 from sft_cli.recipe.schema import Recipe, Section
 from sft_cli.recipe.unbuilt import is_built
 
@@ -134,14 +136,14 @@ class _Search:
         self._recipe, self._shape = _with_default_length(plan.recipe), plan.model.architecture()
         self._ranks, self._device = plan.world.ranks, plan.world.device
         self._memory_gib = plan.gpu_memory_gib
-        self._known = tuple(problems(self._recipe))
+        self._known = tuple(self._problems(self._recipe))
 
     def total(self, taken: Sequence[Change]) -> float:
         return self._peak(self._changed(taken), self._ranks).gib.total
 
     def saving(self, change: Change, taken: Sequence[Change]) -> Saving:
-        recipe = self._changed(taken)
-        before, after = self._peak(recipe, self._ranks), self._peak(self._changed([*taken, change]), self._ranks)
+        recipe, changed = self._changed(taken), self._changed(self._with(taken, change))
+        before, after = self._peak(recipe, self._ranks), self._peak(changed, self._ranks)
         costs = change.costs
         if after.host_gib > before.host_gib:
             costs += f", which needs {after.host_gib:,.0f} GiB of its memory for each GPU"
@@ -157,7 +159,7 @@ class _Search:
             found = next((c for c in self.changes if c not in taken and self._saves(c, taken)), None)
             if found is None:
                 return None
-            taken = (*taken, found)
+            taken = self._with(taken, found)
         for change in reversed(taken):
             without = tuple(other for other in taken if other is not change)
             taken = without if self.is_allowed(without) and self._fits(without) else taken
@@ -165,7 +167,7 @@ class _Search:
 
     def is_allowed(self, taken: Sequence[Change]) -> bool:
         """Whether the changes don't contradict each other, or another key."""
-        return all(problem in self._known for problem in problems(self._changed(taken)))
+        return all(problem in self._known for problem in self._problems(self._changed(taken)))
 
     def gpus_needed(self) -> int | None:
         """Found by halving: each GPU more leaves less on every one."""
@@ -181,7 +183,22 @@ class _Search:
         return many * replicas
 
     def _saves(self, change: Change, taken: tuple[Change, ...]) -> bool:
-        return self.saving(change, taken).saves_gib >= _LEAST_SAVING_GIB and self.is_allowed([*taken, change])
+        return self.saving(change, taken).saves_gib >= _LEAST_SAVING_GIB and self.is_allowed(self._with(taken, change))
+
+    def _with(self, taken: Sequence[Change], change: Change) -> tuple[Change, ...]:
+        """In the table's order, since what a change writes may follow from those before it; of two that write the same
+        keys the later one."""
+        others = [other for other in taken if other.keys.keys() != change.keys.keys()]
+        return tuple(sorted([*others, change], key=self.changes.index))
+
+    def _problems(self, recipe: Recipe) -> list[Problem]:
+        updates = accumulation_in_backward(
+            recipe.optimizer.in_backward,
+            micro_batches_per_step(recipe, self._ranks),
+            self._ranks,
+            recipe.batching.tokens,
+        )
+        return [*problems(recipe), *([updates] if updates else [])]
 
     def _fits(self, taken: Sequence[Change]) -> bool:
         assert self._memory_gib is not None

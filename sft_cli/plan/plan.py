@@ -104,6 +104,8 @@ class Plan(Fact):
     """Optimizer steps of the whole run; None where the data is not at hand."""
     steps_because: str | None = None
     """Why `steps` is None."""
+    warmup_asked: float | None = None
+    """`schedule.warmup` before it became whole steps; None where `steps` is."""
     rows_hash: str | None = None
     """Stands for the tokenised training rows; None where they are not at hand."""
     tokens_per_step: int

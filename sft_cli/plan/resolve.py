@@ -131,6 +131,7 @@ def with_steps(plan: Plan, steps: int, row_tokens: float | None = None) -> Plan:
         "recipe": plan.recipe.model_copy(update={"schedule": schedule.model_copy(update={"warmup": warmup})}),
         "steps": steps,
         "steps_because": None,
+        "warmup_asked": schedule.warmup if plan.warmup_asked is None else plan.warmup_asked,
     }
     if row_tokens is not None:
         flops = flops_per_token(plan.model.architecture(), row_tokens)

@@ -87,18 +87,22 @@ def rule_of(key: str) -> Rule:
 def differences(before: Plan, now: Plan) -> list[Difference]:
     """What differs between two plans beside what may change freely, in the order of the recipe.
 
-    Keys that the recipe left to `auto` are compared as they were resolved. A warm-up that is a share of the steps
-    follows `train.max_steps` and `train.epochs`, and is told with them. The content of the data counts where both
-    plans know it.
+    Keys that the recipe left to `auto` are compared as they were resolved, but a warm-up as it was asked for: a share
+    of the steps follows `train.max_steps` and `train.epochs`. The content of the data counts where both plans know it.
     """
-    found = list(_different("", before.recipe.model_dump(), now.recipe.model_dump()))
-    if before.steps != now.steps:
-        found = [difference for difference in found if difference.key != "schedule.warmup"]
+    found = list(_different("", _as_compared(before), _as_compared(now)))
     if before.model.config != now.model.config:
         found.append(Difference("model.path", "a config.json", "another one", rule_of("model.path")))
     if None not in (before.rows_hash, now.rows_hash) and before.rows_hash != now.rows_hash:
         found.append(Difference("data.train", before.rows_hash, now.rows_hash, Rule("data", MayChange.NEVER, _CONTENT)))
     return [difference for difference in found if difference.rule.may_change is not MayChange.FREELY]
+
+
+def _as_compared(plan: Plan) -> dict[str, Any]:
+    recipe = plan.recipe.model_dump()
+    if plan.warmup_asked is not None:
+        recipe["schedule"]["warmup"] = plan.warmup_asked
+    return recipe
 
 
 _CONTENT = "the hash of all tokenised rows: a file, the tokenizer or the chat template holds something else"

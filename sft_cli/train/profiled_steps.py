@@ -11,8 +11,7 @@ from itertools import chain, islice, repeat
 from sft_cli.data.loader import StepBatches
 from sft_cli.data.prefetch import prefetched
 from sft_cli.errors import DataError
-from sft_cli.parallel.ranges import marked
-from sft_cli.plan.profiling import DATA_WAIT, UNPROFILED_STEPS, Profiling
+from sft_cli.plan.profiling import UNPROFILED_STEPS, Profiling
 from sft_cli.telemetry.meter import Window
 from sft_cli.train.report import Report
 from sft_cli.train.step import TrainStep
@@ -54,7 +53,7 @@ def profiled_steps(
     """
     meter, unprofiled_seconds, was_finite, number, window = report.meter, 0.0, True, 0, None
     rounds = repeat(steps) if comes_again else [steps]
-    batches_of_steps = islice(_waited_for(prefetched(chain.from_iterable(f() for f in rounds))), profiling.all_steps)
+    batches_of_steps = islice(prefetched(chain.from_iterable(f() for f in rounds)), profiling.all_steps)
     with profiler as end_step:
         begin = time.perf_counter()
         for number, batches in enumerate(report.waiting(batches_of_steps), start=1):
@@ -79,12 +78,3 @@ def profiled_steps(
             fix="Write `streaming: false`, or ask for fewer --steps.",
         )
     return Profiled(window, unprofiled_seconds, 0, was_finite)
-
-
-def _waited_for(steps: Iterator[StepBatches]) -> Iterator[StepBatches]:
-    while True:
-        with marked(DATA_WAIT):
-            batches = next(steps, None)
-        if batches is None:
-            return
-        yield batches

@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager
 
 from sft_cli.data.batch import DIGEST_BITS
 from sft_cli.data.loader import StepBatches
+from sft_cli.parallel.ranges import marked
+from sft_cli.plan.profiling import DATA_WAIT
 from sft_cli.telemetry.gpu import GpuReading
 from sft_cli.telemetry.meter import Meter
 from sft_cli.telemetry.metrics_file import MetricsFile
@@ -51,7 +53,7 @@ class Report:
         self.meter.start()
         iterator = iter(steps)
         while True:
-            with self.meter.waiting_for_data():
+            with self.meter.waiting_for_data(), marked(DATA_WAIT):
                 batches = next(iterator, None)
             if batches is None:
                 return

@@ -119,7 +119,8 @@ class TrainStep:
     def _clip(self) -> Tensor:
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         with marked(OPTIMIZER):
-            return clip_gradients(parameters, self.max_grad_norm)
+            # With offload the gradients wait in host memory, and so does their norm.
+            return clip_gradients(parameters, self.max_grad_norm).to(self.device)
 
     def _update(self, is_bad: Tensor) -> None:
         """Weights and optimizer from the gradients, which are dropped; nothing changes where `is_bad`."""

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from sft_cli.checkpoint.saver import CheckpointSaver
+from sft_cli.checkpoint.state import restore_state
 from sft_cli.model.export import export
 from sft_cli.model.weights import draw_weights, load_weights
 from sft_cli.optim.clipping import clip_gradients
@@ -29,6 +30,7 @@ _PHASES: tuple[tuple[Function, str], ...] = (
     (prewarm_kernels, "while kernels were compiled"),
     (draw_weights, "while weights were drawn"),
     (load_weights, "while weights were loaded"),
+    (restore_state, "while the checkpoint was restored"),
     (assemble_model, "while the model was built"),
     (check_exactness, "in the exactness gate"),
     (evaluate, "in an evaluation"),

@@ -105,9 +105,16 @@ def _profiler(
     with profile(
         activities=activities, schedule=plan, on_trace_ready=export, profile_memory=profiling.memory
     ) as running:
-        if profiling.memory and is_gpu:
-            torch.cuda.memory._record_memory_history(max_entries=1_000_000, stacks="python")
-        yield running.step
-        if profiling.memory and is_gpu:
+        has_snapshot, steps = profiling.memory and is_gpu, 0
+
+        def end_step() -> None:
+            nonlocal steps
+            running.step()
+            steps += 1
+            if has_snapshot and steps == UNPROFILED_STEPS:  # not before, or those would not be unprofiled
+                torch.cuda.memory._record_memory_history(max_entries=1_000_000, stacks="python")
+
+        yield end_step
+        if has_snapshot:
             torch.cuda.memory._dump_snapshot(str(Path(scratch, SNAPSHOT)))
             torch.cuda.memory._record_memory_history(enabled=None)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
 import torch.distributed as dist
-from torch import nn
 
 from sft_cli.checkpoint.layout import set_aside_after
 from sft_cli.checkpoint.progress import Progress
@@ -17,7 +15,7 @@ from sft_cli.data.loader import Loader
 from sft_cli.data.order import BEGINNING, DataPosition
 from sft_cli.data.prefetch import prefetched
 from sft_cli.data.prepare import prepare
-from sft_cli.errors import SftError, UsageError
+from sft_cli.errors import SftError
 from sft_cli.launch.resume import Resume
 from sft_cli.launch.run_folder import RunFolder
 from sft_cli.plan.plan import Plan
@@ -53,21 +51,12 @@ def trusted_progress(checkpoint: Path) -> Progress:
 
 
 def position(progress: Progress | None, plan: Plan) -> DataPosition:
-    """Where the loader goes on.
-
-    Raises:
-        UsageError: this data can only be read on by as many ranks as had begun.
-    """
+    """Where the loader goes on; a stream, which knows by the step, at its beginning."""
     if progress is None:
         return BEGINNING
     if progress.data_epoch is not None and progress.micro_batches is not None:
         return DataPosition(progress.step, progress.data_epoch, progress.micro_batches)
-    if progress.ranks != plan.world.ranks:
-        raise UsageError(
-            f"{progress.ranks} ranks had begun to read this data, and {plan.world.ranks} can't go on with it",
-            where="launch.gpus",
-            fix=f"Resume on {progress.ranks} ranks.",
-        )
+    assert progress.ranks == plan.world.ranks, "the launcher has refused it"
     return BEGINNING
 
 
@@ -100,7 +89,8 @@ def replay_logged(
     if resume.replay_from is None:
         return
     progress = trusted_progress(resume.replay_from)
-    _restore(resume.replay_from, train_step.model, train_step.optimizer, train_step.device)
+    restore_state(resume.replay_from, train_step.model, train_step.optimizer)
+    restore_random(resume.replay_from, training_generators(train_step.device))
     rows = prepare(plan, progress=False).train
     loader = Loader(rows, plan, dist.get_rank(), position(progress, plan))
     wanted = resume.replay_steps
@@ -116,7 +106,7 @@ def replay_logged(
 def take_up(resume: Resume, progress: Progress, folder: RunFolder, train_step: TrainStep, report: Report) -> None:
     """The last thing before the first step: random states, and a run folder that knows nothing of later steps.
 
-    The generators are seeded, as those of a run that begins.
+    The generators are seeded, as those of a run that begins: a rank may be new.
     """
     lacking = restore_random(resume.checkpoint, training_generators(train_step.device))
     if lacking:
@@ -133,8 +123,3 @@ def rows_of_all_ranks(rows: Sequence[int]) -> Sequence[int]:
     of_ranks: list[Sequence[int]] = [[] for _ in range(dist.get_world_size())]
     dist.all_gather_object(of_ranks, rows)
     return [row for of_rank in of_ranks for row in of_rank]
-
-
-def _restore(checkpoint: Path, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> None:
-    restore_state(checkpoint, model, optimizer)
-    restore_random(checkpoint, training_generators(device))

@@ -127,9 +127,11 @@ def _train(
         read_gpu = stack.enter_context(gpu_sampler(device_uuid(device)))
         metrics = MetricsFile(folder.metrics_jsonl) if is_first else None
         report = Report(meter, metrics, view, learning_rate, read_gpu)
+        if resume is not None:
+            replay_logged(resume, plan, folder, train_step, report)
+        # After all that has drawn from them.
         seed_generators(training_generators(device), recipe.train.seed)
         if resume is not None and progress is not None:
-            replay_logged(resume, plan, folder, train_step, report)
             take_up(resume, progress, folder, train_step, report)
         if is_first:
             write_kernels_json(folder.kernels_json, plan, kernels, inner.taken)

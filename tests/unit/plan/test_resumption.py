@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sft_cli.plan.checkpoint_size import checkpoint_bytes, checkpoints_at_once
+from sft_cli.plan.checkpoint_size import checkpoint_bytes, more_checkpoints
 from sft_cli.plan.plan import Plan
 from sft_cli.plan.resolve import with_steps
 from sft_cli.plan.resumption import RULES, MayChange, differences, rule_of
@@ -85,7 +85,9 @@ def test_other_rows_are_another_run(make_plan: MakePlan) -> None:
 def test_the_size_of_checkpoints(make_plan: MakePlan) -> None:
     plan = make_plan(checkpoint={"every_steps": 10, "keep": 2})
     assert checkpoint_bytes(plan) == plan.model.parameters * 12
-    assert checkpoints_at_once(plan) == 3
-    assert checkpoints_at_once(with_steps(plan, 15)) == 2
-    assert checkpoints_at_once(with_steps(plan, 15), saved_steps=10) == 1
-    assert checkpoints_at_once(with_steps(plan, 1000), saved_steps=10) == 3
+    assert more_checkpoints(plan) == 3
+    assert more_checkpoints(with_steps(plan, 15)) == 2
+    assert more_checkpoints(with_steps(plan, 15), saved_steps=10) == 1
+    assert more_checkpoints(with_steps(plan, 1000), saved_steps=10) == 3
+    assert more_checkpoints(with_steps(plan, 1000), saved_steps=10, there=1) == 2
+    assert more_checkpoints(with_steps(plan, 1000), saved_steps=10, there=5) == 0
