@@ -58,7 +58,7 @@ CHANGES = (
     Change({"sharding.buffers": "allocator"}, "the allocator has more to do"),
     Change({"sharding.reshard_after_forward": True}, "every layer is gathered once more, in backward"),
     Change({f"{_CHECKPOINTING}.mode": "selective", f"{_CHECKPOINTING}.layers": "all"}, "the cheap part is recomputed"),
-    Change({f"{_CHECKPOINTING}.mode": "full", f"{_CHECKPOINTING}.layers": "all"}, "a third more compute"),
+    Change({f"{_CHECKPOINTING}.mode": "full", f"{_CHECKPOINTING}.layers": "all"}, "a quarter more compute"),
     Change({"batching.tokens": _share_of_tokens(2)}, "longer rows are truncated, matrix products are smaller"),
     Change({"batching.tokens": _share_of_tokens(4)}, "longer rows are truncated, matrix products are smaller"),
     Change({"optimizer.name": "adamw_8bit"}, "Adam's moments are rounded to 8 bits"),

@@ -26,7 +26,7 @@ class Measured:
 MEASURED = (
     Measured(
         "NVIDIA H200", "qwen3_5", 26.9e9, 8192, "full", 0.338, 0.416,
-        "Qwen3.8-27B's shapes on one H200, the slower and the faster kernels",
+        "Qwen3.8-27B's shapes on one H200 by a script before sftune, the slower and the faster kernels",
     ),
     Measured(
         "NVIDIA H200", "qwen3_5", 0.75e9, 8192, "none", 0.150, 0.161,

@@ -1,4 +1,4 @@
-"""`make faults`: thirty kills. Minutes, so not part of `make test`, whose smoke tests have a short version."""
+"""`make faults`: thirty kills. Half an hour; `make test-long` has a short version."""
 
 from __future__ import annotations
 

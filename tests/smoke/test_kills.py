@@ -23,8 +23,8 @@ def losses(run: Path) -> list[tuple[int, float]]:
 
 
 @pytest.mark.long
-def test_killed_around_a_save_nothing_is_lost(tmp_path: Path, whole: Path) -> None:
-    run, _ = killed_and_resumed(tmp_path / "killed", STEPS, kills=1, seed=1)
+def test_killed_twice_around_saves_nothing_is_lost(tmp_path: Path, whole: Path) -> None:
+    run, _ = killed_and_resumed(tmp_path / "killed", STEPS, kills=2, seed=1)
     assert tensors(run, STEPS) == tensors(whole, STEPS)
     assert losses(run) == losses(whole)
     assert [path.name for path in sorted((run / "checkpoints").iterdir())] == ["step-00000008", "step-00000009"]

@@ -129,3 +129,5 @@ def test_the_best_is_a_link_that_moves(checkpoints: list[Path]) -> None:
         link_best(folder, step)
         assert (folder / "best").resolve() == path.resolve()
         verify(folder / "best")
+    link_best(folder, 6)  # of which nothing is there any more
+    assert not (folder / "best").is_symlink()

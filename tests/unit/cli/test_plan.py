@@ -161,7 +161,7 @@ GPUs needed      4 x NVIDIA H200
 tokens a second  {speed}
 writes to        {folder}/runs/qwen27b
 """
-MEASURED = "measured: Qwen3.8-27B's shapes on one H200, the slower and the faster kernels"
+MEASURED = "measured: Qwen3.8-27B's shapes on one H200 by a script before sftune, the slower and the faster kernels"
 
 
 @pytest.fixture

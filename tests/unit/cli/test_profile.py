@@ -91,3 +91,16 @@ def test_steps_are_a_number_of_at_least_one(sftune: Command, plans: list[Plan], 
 def test_a_recipe_error_is_one(sftune: Command, folder: Path) -> None:
     (folder / "sftune.yaml").write_text("modle: {}\n")
     assert sftune("profile").code == 2
+
+
+def test_several_machines_are_refused_however_they_are_said(
+    sftune: Command, plans: list[Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = sftune(
+        "profile", "--set", "launch.nodes=2", "--set", "launch.rendezvous=a:1", "--set", "launch.node_rank=0"
+    )
+    assert (ended.code, plans) == (2, [])
+    monkeypatch.setattr("sft_cli.launch.slurm.one_task_a_node", lambda environ: True)
+    ended = sftune("profile")
+    assert (ended.code, plans) == (2, [])
+    assert "starts the ranks of one machine" in ended.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -242,6 +243,53 @@ def test_a_lost_rank_restarts_from_the_newest(sftune: Run, saved: list[Path], mo
     assert "4 restarts are left" in ended.err
 
 
+def test_a_lost_rank_restarts_where_the_run_had_begun_until_it_has_saved(
+    sftune: Run, saved: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not from the checkpoint of step 4, which --resume-from has turned away from."""
+    calls: list[Resume | None] = []
+
+    def run_workers(*arguments: Any, resume: Resume | None, **options: Any) -> int:
+        calls.append(resume)
+        if len(calls) == 1:
+            raise SftError("rank 1 was killed by SIGKILL")
+        return 0
+
+    monkeypatch.setattr("sft_cli.launch.supervise.run_workers", run_workers)
+    ended = sftune("train", *EIGHT_STEPS, "--resume-from", str(saved[0]), "--set", "launch.max_restarts=1")
+    assert ended.code == 0, ended.err
+    assert calls == [Resume(saved[0]), Resume(saved[0])]
+
+
+def test_a_stream_goes_on_with_as_many_ranks(sftune: Run, told: list[Resume | None], saved: list[Path]) -> None:
+    path = write_checkpoint(5, ranks=2)
+    progress = Progress.read(path)
+    replace(progress, data_epoch=None, micro_batches=None).write(path)
+    write_manifest(path, {file.name: file_facts(file) for file in path.iterdir() if file.name != "manifest.json"})
+    ended = sftune("train", *EIGHT_STEPS, "--resume")
+    assert ended.code == 2
+    assert "launch.gpus: 2 ranks had begun to read this stream, and 1 can't go on with it" in ended.err
+    assert told == []
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_finished_run_is_done_on_every_rank_of_torchrun(
+    sftune: Run, saved: list[Path], monkeypatch: pytest.MonkeyPatch, rank: int
+) -> None:
+    write_checkpoint(8)
+    write_metrics(8, done=True)
+    (RUN / "export").mkdir()
+    monkeypatch.setattr("sft_cli.launch.join.exec_worker", lambda *arguments, **options: pytest.fail("it has ended"))
+    join_torchrun(monkeypatch, rank)
+    assert sftune("train", *EIGHT_STEPS, "--resume").code == 0
+
+
+def join_torchrun(monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
+    environment = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": 29500}
+    for name, value in {**environment, "MASTER_ADDR": "127.0.0.1"}.items():
+        monkeypatch.setenv(name, str(value))
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_every_rank_of_torchrun_restores_the_same(
     sftune: Run, saved: list[Path], monkeypatch: pytest.MonkeyPatch, rank: int
@@ -253,9 +301,7 @@ def test_every_rank_of_torchrun_restores_the_same(
         raise SystemExit(0)
 
     monkeypatch.setattr("sft_cli.launch.join.exec_worker", exec_worker)
-    environment = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": 29500}
-    for name, value in {**environment, "MASTER_ADDR": "127.0.0.1"}.items():
-        monkeypatch.setenv(name, str(value))
+    join_torchrun(monkeypatch, rank)
     ended = sftune("train", *EIGHT_STEPS, "--resume")
     assert (ended.code, restored) == (0, [Resume(saved[1])]), ended.err
 

@@ -88,6 +88,19 @@ def test_each_change_is_told_with_what_it_saves_alone(make_plan: MakePlan) -> No
     assert "401 GiB of its memory" in offload.costs
 
 
+@pytest.mark.parametrize("gib", [116.0, 119.0, 120.0, 125.0, 180.0])
+def test_no_key_is_proposed_twice_and_a_step_has_one_round(make_plan: MakePlan, gib: float) -> None:
+    """Whatever is missing; an update in backward is proposed for the micro-batches that are proposed with it."""
+    fit = find_fit(make_plan(hardware=named("NVIDIA H200", gib), **BIG), CHANGES)
+    assert fit.changes_that_fit, gib
+    keys = [key for saving in fit.changes_that_fit for key in saving.keys]
+    assert len(keys) == len(set(keys))
+    values = {key: value for saving in fit.changes_that_fit for key, value in saving.keys.items()}
+    if "optimizer.in_backward" in values:
+        tokens = values.get("batching.tokens", BIG.get("batching", {}).get("tokens", 8192))
+        assert values["train.tokens_per_step"] == tokens
+
+
 def test_changes_that_are_not_enough(make_plan: MakePlan) -> None:
     fit = find_fit(make_plan(hardware=named("NVIDIA toy", 4.0), **BIG), CHANGES)
     assert (fit.changes_that_fit, fit.gpus_needed) == (None, None)

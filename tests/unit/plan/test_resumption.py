@@ -74,6 +74,12 @@ def test_a_warm_up_that_is_a_share_follows_the_steps(make_plan: MakePlan) -> Non
     assert [found.key for found in differences(before, other)] == ["schedule.warmup"]
 
 
+def test_more_steps_excuse_no_other_warm_up(make_plan: MakePlan) -> None:
+    before = with_steps(make_plan(schedule={"warmup": 10}, train={"max_steps": 100}), 100)
+    now = with_steps(make_plan(schedule={"warmup": 50}, train={"max_steps": 200}), 200)
+    assert {found.key for found in differences(before, now)} == {"schedule.warmup", "train.max_steps"}
+
+
 def test_other_rows_are_another_run(make_plan: MakePlan) -> None:
     before = make_plan().model_copy(update={"rows_hash": "a" * 32})
     assert differences(before, make_plan()) == []
