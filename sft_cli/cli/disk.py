@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from sft_cli.checkpoint.layout import complete_checkpoints
@@ -30,8 +29,7 @@ def require_room(output: Path, plan: Plan, overwrite: bool, saved_steps: int) ->
     one = checkpoint_bytes(plan) if plan.recipe.checkpoint.enabled else 0
     fix = "Free disk space, choose another output_dir, or set checkpoint.export: false."
     disk.require_room(output, {**export, **({"a checkpoint": one} if one else {})}, freed=freed, fix=fix)
-    existing = next(path for path in (output.absolute(), *output.absolute().parents) if path.exists())
-    free = shutil.disk_usage(existing).free + freed - sum(export.values())
+    free = disk.free_bytes(output) + freed - sum(export.values())
     there = 0 if overwrite else len(complete_checkpoints(folder.checkpoints))
     more = more_checkpoints(plan, saved_steps, there)
     if one and free < more * one:

@@ -122,7 +122,7 @@ def _require_free(target: Path) -> None:
 
 def _run(plan_path: Path, checkpoint: Path, target: Path) -> None:
     """In a process of its own, as the command line has no torch."""
-    from sft_cli.plan.child_process import ask
+    from sft_cli.plan.child_process import ask, last_words
 
     with tempfile.TemporaryDirectory(prefix="sftune-") as scratch:
         result = Path(scratch, "result.json")
@@ -142,5 +142,5 @@ def _run(plan_path: Path, checkpoint: Path, target: Path) -> None:
             failure = json.loads(result.read_text(encoding="utf-8"))
             raise BY_EXIT_CODE[failure["exit_code"]](failure["what"], where=failure["where"], fix=failure["fix"])
     if child.returncode:
-        last_line = (child.stderr.strip().splitlines() or [f"exit code {child.returncode}"])[-1].strip()[:300]
-        raise SftError(f"the process that exports failed: {last_line}", where=str(checkpoint))
+        said = last_words(child.stderr, child.returncode)
+        raise SftError(f"the process that exports failed: {said}", where=str(checkpoint))

@@ -18,6 +18,7 @@ from sft_cli.model.safetensors_folder import DTYPES, SafetensorsFolder
 from sft_cli.model.safetensors_writer import Entry, SafetensorsWriter
 from sft_cli.model.tensor_names import TensorNames
 from sft_cli.plan.disk import require_room
+from sft_cli.plan.model_types import stored_dtype
 
 Whole = Callable[[str, nn.Parameter, torch.dtype], Tensor]
 """(a parameter's name in the model, the parameter, dtype) -> all of it in that dtype, on the CPU of the rank that
@@ -91,7 +92,7 @@ def _trained_entries(
     model: LanguageModel, names: TensorNames, config: dict[str, Any], source: SafetensorsFolder | None
 ) -> dict[str, list[Entry]]:
     """By the parameter's name in the model: the tensors that it becomes."""
-    default = str(config.get("dtype") or config.get("torch_dtype") or "float32")
+    default = stored_dtype(config)
     entries = {}
     for name, parameter in model.named_parameters():
         location = names.locate(transformers_name(name))

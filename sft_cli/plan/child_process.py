@@ -40,6 +40,11 @@ def ask(
     )
 
 
+def last_words(said: str, exit_code: int) -> str:
+    """Of a child that failed: the last line of what it wrote to its standard error, where an exception stands."""
+    return (said.strip().splitlines() or [f"exit code {exit_code}"])[-1].strip()[:300]
+
+
 def asking_environment(base: Mapping[str, str] = os.environ) -> dict[str, str]:
     """`base` for a child that asks no hub and imports nothing from the working directory.
 

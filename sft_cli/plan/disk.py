@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sft_cli.errors import CheckpointError
+from sft_cli.plan.model_types import stored_dtype
 from sft_cli.plan.plan import ModelFacts, Plan
 from sft_cli.plan.safetensors_header import stored_tensors
 
@@ -33,9 +34,7 @@ def export_bytes(model: ModelFacts) -> int:
     """
     if model.weights == "pretrained" and model.folder is not None:
         return sum(tensor.size_bytes for tensor in stored_tensors(Path(model.folder)).values())
-    return (
-        model.parameters * _ITEM_BYTES[str(model.config.get("dtype") or model.config.get("torch_dtype") or "float32")]
-    )
+    return model.parameters * _ITEM_BYTES[stored_dtype(model.config)]
 
 
 def require_room(folder: Path, wanted: Mapping[str, int], *, freed: int = 0, fix: str) -> None:
@@ -45,15 +44,18 @@ def require_room(folder: Path, wanted: Mapping[str, int], *, freed: int = 0, fix
         wanted: bytes by what they are for.
         freed: bytes that are there now and will be gone by then.
     """
-    existing = folder.absolute()
-    while not existing.exists():
-        existing = existing.parent
-    free, total = shutil.disk_usage(existing).free + freed, sum(wanted.values())
+    free, total = free_bytes(folder) + freed, sum(wanted.values())
     if total > free:
         parts = ", ".join(f"{what} {_shown(size)}" for what, size in wanted.items())
         raise CheckpointError(
             f"the disk has {_shown(free)} free, and {_shown(total)} are needed ({parts})", where=str(folder), fix=fix
         )
+
+
+def free_bytes(folder: Path) -> int:
+    """Of the disk of a folder, which need not be there yet."""
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    return shutil.disk_usage(existing).free
 
 
 def folder_bytes(folder: Path) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sft_cli.errors import ModelError
-from sft_cli.plan.child_process import ask
+from sft_cli.plan.child_process import ask, last_words
 from sft_cli.plan.probed_model import ProbedModel
 
 TIMEOUT_SECONDS = 300
@@ -54,9 +54,8 @@ def probe_model(
                 fix="Try again where more of the processor is free.",
             ) from error
         if not result.is_file():
-            last_line = (child.stderr.strip().splitlines() or [f"exit code {child.returncode}"])[-1].strip()[:300]
             raise ModelError(
-                f"{model} a small copy of it can't be built and run: {last_line}",
+                f"{model} a small copy of it can't be built and run: {last_words(child.stderr, child.returncode)}",
                 where=where,
                 fix="docs/models.md names the families that are supported, and what is asked of any other model.",
             )

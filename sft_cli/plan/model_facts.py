@@ -84,8 +84,7 @@ def fetch_weights(
         hub.download(hub.Repo("model", model.path, revision, where), missing)
         local_model.require_weights(folder, where)
         if facts.family == GENERIC:  # so far only its config has been seen
-            code_folder = None if facts.code_folder is None else Path(facts.code_folder)
-            probe_model(facts.config, code_folder=code_folder, weights_folder=folder, where=where)
+            probe_model(facts.config, code_folder=facts.code_path, weights_folder=folder, where=where)
 
 
 def find_tokenizer(model: ModelSection, places: Places | None = None, *, download: bool = False) -> str | None:

@@ -169,3 +169,8 @@ def _refuse_other_kinds(config: Mapping[str, Any], where: str | None) -> None:
             where=where,
             fix="Take config.json from the model's own repository again.",
         )
+
+
+def stored_dtype(config: dict[str, Any]) -> str:
+    """By torch's name: what weights are written in that have no source, as config.json says."""
+    return str(config.get("dtype") or config.get("torch_dtype") or "float32")

@@ -62,6 +62,10 @@ class ModelFacts(Fact):
     because: str = ""
     """Where the config came from, for the plan's choices."""
 
+    @property
+    def code_path(self) -> Path | None:
+        return None if self.code_folder is None else Path(self.code_folder)
+
     def architecture(self) -> Architecture:
         """The shape that parameters, FLOPs and memory follow from."""
         return read_architecture(self.config) if self.probed is None else self.probed.architecture()

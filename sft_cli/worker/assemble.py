@@ -63,7 +63,7 @@ def assemble_model(
         is_resumed: leaves the weights undefined, for a checkpoint to be loaded into.
     """
     recipe, kernels = plan.recipe, plan.recipe.kernels
-    code_folder = None if plan.model.code_folder is None else Path(plan.model.code_folder)
+    code_folder = plan.model.code_path
     model = build(
         plan.model.config,
         family=plan.model.family,

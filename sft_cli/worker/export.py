@@ -30,7 +30,7 @@ def export_model(
         plan.model.config,
         source=source,
         tokenizer_folder=Path(plan.tokenizer_folder),
-        code_folder=None if plan.model.code_folder is None else Path(plan.model.code_folder),
+        code_folder=plan.model.code_path,
         chat_template=None if template is None else Path(template).read_text(encoding="utf-8"),
         whole=whole,
     )

@@ -35,7 +35,7 @@ def export_checkpoint(plan: Plan, checkpoint: Path, target: Path) -> None:
         family=plan.model.family,
         dtype=torch.float32,
         loss=LOSS["torch"](),
-        code_folder=None if plan.model.code_folder is None else Path(plan.model.code_folder),
+        code_folder=plan.model.code_path,
     )
     saved = SavedModel(checkpoint)
     saved.require({name: tuple(parameter.shape) for name, parameter in model.named_parameters()})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -34,7 +33,7 @@ def fill(
         source: the weights to start from; None draws them from `train.seed`.
         shards_on: see `materialise`.
     """
-    code_folder = None if plan.model.code_folder is None else Path(plan.model.code_folder)
+    code_folder = plan.model.code_path
     began, peak_before = time.monotonic(), peak_resident_memory_gib()
     materialise(model, plan.model.config, device, shards_on=shards_on, code_folder=code_folder)
     if source is None:

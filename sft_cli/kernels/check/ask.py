@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sft_cli.errors import KernelError
 from sft_cli.kernels.check.request import Request, Row
-from sft_cli.plan.child_process import asking_environment
+from sft_cli.plan.child_process import asking_environment, last_words
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,8 @@ def ask(request: Request, on_begin: Callable[[str], None], environment: Mapping[
                     process.send_signal(2)
         if process.returncode or versions is None:
             log.seek(0)
-            last = (log.read().strip().splitlines() or [f"exit code {process.returncode}"])[-1]
             raise KernelError(
-                f"the check itself could not run: {last[:300]}",
+                f"the check itself could not run: {last_words(log.read(), process.returncode)}",
                 fix="See whether `python -c 'import torch'` works in this environment.",
             )
     return Answer(str(versions["torch"]), versions["triton"], rows)
