@@ -41,11 +41,11 @@ def parallelise(
     """
     checkpoint_layers(blocks, sharding.activation_checkpointing)
     keep_float32(float32)
+    ignored = set(float32)
     if sharding.backend == "none":
-        if compute_dtype != torch.float32:
+        if any(p.dtype != compute_dtype for p in model.parameters() if p not in ignored):
             compute_in(model, compute_dtype, mesh.device_type)
         return GradientReduction.of_one_process()
-    ignored = set(float32)
     whole = [name for name, parameter in model.named_parameters() if parameter in ignored]
     shard(
         model,
