@@ -162,16 +162,30 @@ def _longest_kernels(
         torch.cuda.synchronize()
     microseconds: dict[str, float] = defaultdict(float)
     calls: dict[str, int] = defaultdict(int)
-    first, last = float("inf"), 0.0
+    spans: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
     for event in profiled.events():
         if event.device_type == DeviceType.CUDA and not event.is_user_annotation:
             microseconds[event.name] += event.time_range.elapsed_us()
             calls[event.name] += 1
-            first, last = min(first, event.time_range.start), max(last, event.time_range.end)
+            spans["nccl" in event.name].append((event.time_range.start, event.time_range.end))
     names = sorted(microseconds, key=microseconds.__getitem__, reverse=True)
-    whole = {"name": f"all, over {(last - first) / 1e3:.1f} ms", "ms": sum(microseconds.values()) / 1e3}
+    every = spans[True] + spans[False]
+    window = (max(end for _, end in every) - min(start for start, _ in every)) / 1e3
+    exposed = (_covered(every) - _covered(spans[False])) / 1e3
+    whole = (
+        f"all, over {window:.1f} ms, of which {_covered(every) / 1e3:.1f} busy and {exposed:.1f} with nothing but NCCL"
+    )
     rows = [{"name": name, "ms": microseconds[name] / 1e3, "calls": calls[name]} for name in names]
-    return [{**whole, "calls": sum(calls.values())}, *rows[:count]]
+    return [{"name": whole, "ms": sum(microseconds.values()) / 1e3, "calls": sum(calls.values())}, *rows[:count]]
+
+
+def _covered(spans: list[tuple[float, float]]) -> float:
+    """Length of the union."""
+    covered, reached = 0.0, 0.0
+    for start, end in sorted(spans):
+        covered += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return covered
 
 
 def _synchronize(device: torch.device) -> None:
