@@ -4,9 +4,9 @@
         --set model.path=builtin:qwen3.8-27b --set model.weights=random \
         --variant "as it is" --variant "prefetch 0; sharding.prefetch=0"
 
-A variant is its name and its own settings, with `;` between them. One line each: the median step after the first two,
-tokens a second, MFU, peak memory, the allocator's retries, and with `--kernels N` the N kernels that took longest in one
-step more, which is profiled.
+A variant is its name and its own settings, with `;` between them. One line each: the median step after the first
+two, tokens a second, MFU, peak memory, the allocator's retries, and with `--kernels N` the N kernels that took longest
+in one step more, which is profiled.
 """
 
 from __future__ import annotations
