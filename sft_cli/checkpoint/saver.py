@@ -13,7 +13,7 @@ from typing import Any, Self
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+from torch.distributed.checkpoint._state_dict_stager import StateDictStager
 
 from sft_cli.checkpoint.commit import Target, write_checkpoint
 from sft_cli.checkpoint.host_memory import available_bytes
@@ -67,15 +67,9 @@ class CheckpointSaver:
         self._ranks_here = ranks_here
         # Collectives of the thread must not mix with those of the loop.
         self._group = dist.new_group(backend="gloo", timeout=_WRITE_TIMEOUT)
-        on_gpu = device.type == "cuda"
-        self._stager = DefaultStager(
-            StagingOptions(
-                use_pinned_memory=on_gpu,
-                use_shared_memory=False,
-                use_async_staging=False,
-                use_non_blocking_copy=on_gpu,
-            )
-        )
+        self._device = device
+        # Not torch's DefaultStager around it: in 2.11 that closes it after the first copy, and its second one raises.
+        self._stager = StateDictStager(pin_memory=device.type == "cuda")
         self._writing: _Writing | None = None
         self._has_copied = False
         """The memory of the first copy is used again for all later ones."""
@@ -102,7 +96,9 @@ class CheckpointSaver:
         state = training_state(self._model, self._optimizer, self._generators)
         sizes = self._sizes(local_bytes(state))
         if sizes.can_copy:
-            copy = self._stager.stage(state)
+            copy = self._stager.stage(state, non_blocking=self._device.type == "cuda")
+            if self._device.type == "cuda":
+                torch.cuda.synchronize(self._device)
             self._has_copied = True
             self._start(copy, sizes.total, progress)
         else:
