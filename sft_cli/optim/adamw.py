@@ -46,4 +46,5 @@ def build_adamw(
         eight_bit=options.name == "adamw_8bit",
         stochastic_rounding=options.stochastic_rounding,
         seed=seed,
+        offload=options.offload,
     )

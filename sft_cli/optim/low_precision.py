@@ -12,8 +12,10 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from sft_cli.optim.eight_bit import block_size
+from sft_cli.optim.moments_offload import MomentsOffload, host_memory
 from sft_cli.optim.rounding import tensor_key
 from sft_cli.optim.update import Slice, update_on_host
+from sft_cli.plan.moments_offload import waits
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
@@ -43,6 +45,7 @@ class LowPrecisionAdamW(torch.optim.Optimizer):
         eight_bit: moments of matrices in 8 bits.
         stochastic_rounding: of bfloat16 weights; nearest otherwise.
         seed: of what is rounded by chance.
+        offload: 8-bit moments of large tensors wait in host memory; see `MomentsOffload`.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class LowPrecisionAdamW(torch.optim.Optimizer):
         eight_bit: bool,
         stochastic_rounding: bool,
         seed: int,
+        offload: bool = False,
     ) -> None:
         super().__init__(parameters, {"lr": lr, "betas": betas, "eps": eps})
         self.stochastic_rounding = stochastic_rounding
@@ -63,7 +67,9 @@ class LowPrecisionAdamW(torch.optim.Optimizer):
             block = block_size(parameter.shape) if eight_bit else None
             self._shards[parameter] = _Shard(tensor_key(seed, number), _first_place(parameter), block)
             self.state[parameter] = _new_state(parameter, block)
-        self.found_inf = torch.zeros((), device=self._parameters()[0].device)
+        device = self._parameters()[0].device
+        self.found_inf = torch.zeros((), device=device)
+        self._offload = self._send_moments_to_the_host(device) if offload else None
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
@@ -73,26 +79,60 @@ class LowPrecisionAdamW(torch.optim.Optimizer):
                 if parameter.grad is not None:
                     self._update(parameter, group)
 
+    def state_dict(self) -> dict[str, Any]:
+        """As torch's; what waits on the host is there when it returns."""
+        if self._offload is not None:
+            self._offload.settle()
+        return super().state_dict()
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As torch's, without its cast of every state to the parameter's dtype."""
+        waiting = {p: {name: self.state[p][name] for name in MOMENTS} for p in self._waiting()}
         super().load_state_dict(state_dict)
         saved = [number for group in state_dict["param_groups"] for number in group["params"]]
         for number, parameter in zip(saved, self._parameters(), strict=True):
-            self.state[parameter] = {
-                name: value.to(parameter.device) for name, value in state_dict["state"][number].items()
-            }
+            values, hosts = state_dict["state"][number], waiting.get(parameter, {})
+            for name, host in hosts.items():
+                _local(host).copy_(_local(values[name]))
+            here = {name: value.to(parameter.device) for name, value in values.items() if name not in hosts}
+            self.state[parameter] = {**here, **hosts}
+        if self._offload is not None:
+            self._offload.forget()
 
     def _parameters(self) -> list[nn.Parameter]:
         return [parameter for group in self.param_groups for parameter in group["params"]]
 
+    def _waiting(self) -> list[nn.Parameter]:
+        """Parameters whose moments are on the host."""
+        return [] if self._offload is None else [p for p in self._parameters() if p in self._offload]
+
+    def _send_moments_to_the_host(self, device: torch.device) -> MomentsOffload:
+        large = [p for p in self._parameters() if self._shards[p].block and waits(_local(p).numel())]
+        parts = iter(
+            host_memory(2 * sum(_local(p).numel() for p in large), device).split(
+                [_local(p).numel() for p in large for _ in MOMENTS]
+            )
+        )
+        hosts = {}
+        for parameter in large:
+            state = self.state[parameter]
+            first, second = (next(parts).view(state[name].dtype) for name in MOMENTS)
+            hosts[parameter] = (first, second)
+            for name, flat in zip(MOMENTS, hosts[parameter], strict=True):
+                state[name] = _placed(state[name], flat)
+        return MomentsOffload(hosts, device)
+
     def _update(self, parameter: nn.Parameter, group: dict[str, Any]) -> None:
         shard, state = self._shards[parameter], self.state[parameter]
+        offload = self._offload if self._offload is not None and parameter in self._offload else None
         is_bad = self.found_inf.to(parameter.device)  # already there, but with CPU offload
         state["step"].add_(1 - is_bad)
         work = Slice(
             weights=_local(parameter).view(-1),
             gradient=_local(parameter.grad).reshape(-1),
-            moments=tuple(_local(state[name]).view(-1) for name in MOMENTS),
+            moments=tuple(_local(state[name]).view(-1) for name in MOMENTS)
+            if offload is None
+            else offload.fetch(parameter),
             scales=tuple(_local(state[f"{name}_scale"]).view(-1) for name in MOMENTS) if shard.block else None,
             block=shard.block,
             step=state["step"],
@@ -112,6 +152,8 @@ class LowPrecisionAdamW(torch.optim.Optimizer):
             from sft_cli.optim.update_triton import update_on_device
 
             update_on_device(work)
+        if offload is not None:
+            offload.give_back(parameter)
 
 
 def _new_state(parameter: nn.Parameter, block: int | None) -> dict[str, Tensor]:
@@ -139,6 +181,15 @@ def _zero_scales(parameter: nn.Parameter, block: int) -> Tensor:
         local, parameter.device_mesh, parameter.placements, run_check=False, shape=shape, stride=(blocks, 1)
     )
     return scales.to(parameter.device)  # with CPU offload the mesh is of GPUs, and `from_local` moved it there
+
+
+def _placed(tensor: Tensor, flat: Tensor) -> Tensor:
+    """`tensor` with its numbers, or this rank's of them, in `flat` on the host."""
+    if not isinstance(tensor, DTensor):
+        return flat.view(tensor.shape)
+    host: DTensor = tensor.to("cpu")
+    host._local_tensor = flat.view(host._local_tensor.shape)
+    return host
 
 
 def _row(parameter: Tensor) -> int:

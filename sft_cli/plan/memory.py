@@ -88,13 +88,13 @@ def find_peak(recipe: Recipe, shape: Architecture, *, ranks: int, device: Litera
     """
     sizes = ShardedBytes(recipe, shape, ranks, device)
     worst = max(moments(recipe, shape, sizes), key=lambda moment: moment.total)
-    in_host = 0.0
+    in_host = sizes.moments_in_host
     if sizes.is_offloaded:
         in_host = sizes.parameters * (1 if recipe.optimizer.in_backward else 2) + sizes.optimizer
     parts = {
         "parameters": 0.0 if sizes.is_offloaded else sizes.parameters,
         "gradients": worst.gradients,
-        "optimizer": 0.0 if sizes.is_offloaded else sizes.optimizer,
+        "optimizer": 0.0 if sizes.is_offloaded else sizes.moments_on_device,
         "activations": worst.activations,
         "logits": worst.logits,
         "buffers": worst.buffers + (INTERPRETER_GIB * GIB if device == "cpu" else 0),

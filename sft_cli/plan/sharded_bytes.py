@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Literal
 
 from sft_cli.plan.architecture import Architecture
+from sft_cli.plan.moments_offload import MOST_NUMBERS, SLOTS, waits
 from sft_cli.plan.parameters import Parameters, count_parameters
 from sft_cli.plan.steps import micro_batches_per_step
 from sft_cli.recipe.schema import Recipe
@@ -89,6 +90,25 @@ class ShardedBytes:
     def optimizer(self) -> float:
         """Of Adam's two moments, wherever they are: float32 whatever the masters are, unless in 8 bits."""
         return 2 * self.count.total * MOMENT_BYTES[self.recipe.optimizer.name] / self.shards
+
+    @property
+    def moments_in_host(self) -> float:
+        """Of Adam's moments those that wait in host memory: codes, not their scales."""
+        return 2 * self._waiting_numbers if self.recipe.optimizer.offload else 0
+
+    @property
+    def moments_on_device(self) -> float:
+        """Of Adam's moments what stays on the GPU, and the slots for those that come and go."""
+        if not self.recipe.optimizer.offload:
+            return self.optimizer
+        largest = min(MOST_NUMBERS, self.shape.hidden_size * self.shape.intermediate_size // self.shards)
+        return self.optimizer - self.moments_in_host + SLOTS * 2 * largest
+
+    @property
+    def _waiting_numbers(self) -> float:
+        """Parameters of this rank whose moments wait; of layers all, since their vectors are few."""
+        tables = (self.count.embedding, self.count.head)
+        return sum(self.blocks) / self.shards + sum(n / self.shards for n in tables if waits(n // self.shards))
 
     @property
     def accumulates(self) -> bool:

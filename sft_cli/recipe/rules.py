@@ -145,6 +145,12 @@ def _optimizer(recipe: Recipe) -> Iterator[Problem]:
             "would wait for every gradient's way to the host, where `sharding.cpu_offload` keeps the weights",
             "Write `in_backward: false`: with `cpu_offload` no gradients stay on the GPU anyhow.",
         )
+    if optimizer.offload and not (optimizer.in_backward and optimizer.name == "adamw_8bit"):
+        yield Problem(
+            "optimizer.offload",
+            "brings moments in 8 bits to the GPU while backward updates tensor by tensor",
+            "Write `name: adamw_8bit` and `in_backward: true` with it, or `offload: false`.",
+        )
     if optimizer.stochastic_rounding and masters == "float32":
         yield Problem(
             "optimizer.stochastic_rounding",

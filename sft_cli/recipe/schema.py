@@ -142,6 +142,9 @@ class OptimizerSection(Section):
     in_backward: bool = _option(
         False, "Update while gradients appear; needs `train.max_grad_norm: null` and one micro-batch a step and rank"
     )
+    offload: bool = _option(
+        False, "8-bit moments wait in host memory and come to the GPU for their update; needs `in_backward`"
+    )
 
 
 class ScheduleSection(Section):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from sft_cli.data.batch import Batch, pack_rows
 from sft_cli.optim.adamw import build_adamw
 from sft_cli.optim.in_backward import InBackward
+from sft_cli.optim.low_precision import LowPrecisionAdamW
 from sft_cli.recipe.schema import OptimizerSection
 from sft_cli.train.step import TrainStep
 
@@ -81,6 +83,33 @@ def test_one_update_of_a_large_tensor_needs_no_memory_and_little_time() -> None:
     )
     assert torch.cuda.max_memory_allocated() - before < 2**20
     assert milliseconds < 10
+
+
+def test_moments_that_wait_in_host_memory_change_no_bit() -> None:
+    """Sixteen layers of backward, five steps, updates in backward; more tensors than slots."""
+    weights = {}
+    for offload in (False, True):
+        torch.manual_seed(0)
+        layers = nn.Sequential(*(nn.Linear(1024, 1024, bias=False) for _ in range(16))).to("cuda", torch.bfloat16)
+        section = OptimizerSection(name="adamw_8bit", stochastic_rounding=True, in_backward=True, offload=offload)
+        optimizer = build_adamw(layers.parameters(), section)
+        for parameter in layers.parameters():
+            parameter.register_post_accumulate_grad_hook(partial(_update, optimizer))
+        for step in range(5):
+            generator = torch.Generator("cuda").manual_seed(step)
+            inputs = torch.randn(256, 1024, device="cuda", dtype=torch.bfloat16, generator=generator)
+            layers(inputs).float().square().sum().backward()
+        states = optimizer.state_dict()["state"].values()
+        weights[offload] = [*(p.cpu() for p in layers.parameters()), *(s["exp_avg"].cpu() for s in states)]
+    assert all(torch.equal(here, there) for here, there in zip(weights[False], weights[True], strict=True))
+
+
+def _update(optimizer: LowPrecisionAdamW, parameter: nn.Parameter) -> None:
+    groups = optimizer.param_groups
+    optimizer.param_groups = [{**groups[0], "params": [parameter]}]
+    optimizer.step()
+    optimizer.param_groups = groups
+    parameter.grad = None
 
 
 @pytest.fixture(params=[False, True], ids=["ordinary", "in backward"])

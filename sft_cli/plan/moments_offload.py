@@ -1,0 +1,14 @@
+"""Which 8-bit moments wait in host memory, and how many the GPU holds meanwhile: `optimizer.offload`."""
+
+from __future__ import annotations
+
+SLOTS = 6
+"""Tensors whose moments are on the GPU at once."""
+FEWEST_NUMBERS, MOST_NUMBERS = 1 << 18, 1 << 28
+"""Of a tensor whose moments wait. A smaller one is not worth a copy; of a larger one (embedding, head) every slot would
+have the size."""
+
+
+def waits(numbers: int) -> bool:
+    """Whether the moments of a tensor's shard of so many numbers wait in host memory."""
+    return FEWEST_NUMBERS <= numbers <= MOST_NUMBERS

@@ -1,0 +1,112 @@
+"""Moments that wait in host memory: the same numbers as moments that stay, whatever the order of updates."""
+
+from __future__ import annotations
+
+import random
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sft_cli.optim.adamw import build_adamw
+from sft_cli.optim.low_precision import LowPrecisionAdamW
+from sft_cli.plan import moments_offload
+from sft_cli.recipe.schema import OptimizerSection
+
+COUNT = 3 * moments_offload.SLOTS
+
+
+@pytest.fixture(autouse=True)
+def small_tensors_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moments_offload, "FEWEST_NUMBERS", 1024)
+
+
+def make_parameters() -> list[nn.Parameter]:
+    """Of different sizes; the last are too small to wait, or have float32 moments."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = [*((8 + 4 * index, 256) for index in range(COUNT)), (2, 256), (300,)]
+    return [nn.Parameter(torch.randn(shape, generator=generator).bfloat16()) for shape in shapes]
+
+
+def make_optimizer(parameters: list[nn.Parameter], *, offload: bool) -> LowPrecisionAdamW:
+    options: dict[str, Any] = {"name": "adamw_8bit", "in_backward": True, "stochastic_rounding": True}
+    section = OptimizerSection(learning_rate=1e-2, offload=offload, **options)
+    optimizer = build_adamw(parameters, section)
+    assert isinstance(optimizer, LowPrecisionAdamW)
+    return optimizer
+
+
+def take_steps(optimizer: LowPrecisionAdamW, parameters: list[nn.Parameter], steps: range, orders: str) -> None:
+    """Updates one parameter at a time, as backward does."""
+    groups = optimizer.param_groups
+    for step in steps:
+        generator = torch.Generator().manual_seed(step)
+        gradients = [torch.randn(p.shape, generator=generator).bfloat16() for p in parameters]
+        pairs = list(zip(parameters, gradients, strict=True))[::-1]
+        if orders == "changing":
+            random.Random(step).shuffle(pairs)
+        if orders == "some without a gradient":
+            pairs = [pair for index, pair in enumerate(pairs) if (index + step) % 3]
+        for parameter, gradient in pairs:
+            parameter.grad = gradient
+            group = next(group for group in groups if any(parameter is one for one in group["params"]))
+            optimizer.param_groups = [{**group, "params": [parameter]}]
+            optimizer.step()
+            parameter.grad = None
+        optimizer.param_groups = groups
+
+
+def numbers(optimizer: LowPrecisionAdamW, parameters: list[nn.Parameter]) -> list[Tensor]:
+    states = optimizer.state_dict()["state"]
+    return [*parameters, *(states[number][name] for number in states for name in sorted(states[number]))]
+
+
+@pytest.mark.parametrize("orders", ["as backward", "changing", "some without a gradient"])
+def test_the_same_numbers(orders: str) -> None:
+    found = {}
+    for offload in (False, True):
+        parameters = make_parameters()
+        optimizer = make_optimizer(parameters, offload=offload)
+        take_steps(optimizer, parameters, range(4), orders)
+        found[offload] = numbers(optimizer, parameters)
+    assert all(torch.equal(here, there) for here, there in zip(found[False], found[True], strict=True))
+
+
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("after", [False, True])
+def test_a_state_goes_from_one_kind_to_the_other(before: bool, after: bool) -> None:
+    parameters = make_parameters()
+    first = make_optimizer(parameters, offload=before)
+    take_steps(first, parameters, range(3), "as backward")
+    state = deepcopy(first.state_dict())
+    second = make_optimizer(parameters, offload=after)
+    second.load_state_dict(state)
+    take_steps(second, parameters, range(3, 5), "as backward")
+
+    unbroken = make_parameters()
+    straight = make_optimizer(unbroken, offload=False)
+    take_steps(straight, unbroken, range(5), "as backward")
+    pairs = zip(numbers(second, parameters), numbers(straight, unbroken), strict=True)
+    assert all(torch.equal(here, there) for here, there in pairs)
+
+
+def test_what_was_fetched_before_a_load_is_not_used() -> None:
+    """The optimizer itself is loaded into between two steps, when moments of the next one are there already."""
+    parameters = make_parameters()
+    optimizer = make_optimizer(parameters, offload=True)
+    take_steps(optimizer, parameters, range(2), "as backward")
+    state, weights = deepcopy(optimizer.state_dict()), [p.detach().clone() for p in parameters]
+    take_steps(optimizer, parameters, range(2, 4), "as backward")
+    expected = [x.clone() for x in numbers(optimizer, parameters)]
+    optimizer.load_state_dict(state)
+    for parameter, weight in zip(parameters, weights, strict=True):
+        parameter.data.copy_(weight)
+    take_steps(optimizer, parameters, range(2, 4), "as backward")
+    assert all(torch.equal(here, there) for here, there in zip(numbers(optimizer, parameters), expected, strict=True))
+
+
+def test_which_tensors_wait() -> None:
+    optimizer = make_optimizer(make_parameters(), offload=True)
+    assert len(optimizer._waiting()) == COUNT
