@@ -86,9 +86,14 @@ def number_text(value: float) -> str:
     if size >= 10 ** (_DIGITS - 1) and size < _LARGE:
         return f"{value:,.0f}"
     if size >= _LARGE or 0 < size < _SMALL:
-        digits, power = f"{value:.1e}".split("e")
-        return f"{digits.removesuffix('.0')}e{int(power)}"
+        return power_text(value)
     return f"{value:.{_DIGITS}g}"
+
+
+def power_text(value: float) -> str:
+    """Two digits and a power of ten: `1.5e-3`."""
+    digits, power = f"{value:.1e}".split("e")
+    return f"{digits.removesuffix('.0')}e{int(power)}"
 
 
 def _title(key: str) -> str:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from sft_cli.telemetry.fields import number_text
+from sft_cli.telemetry.fields import power_text
 
 _TICKS = 4
 _NICE = (1, 2, 2.5, 5, 10)
 _SPIKY = 12
 """From this ratio of the largest value to the median on, an axis is logarithmic: else one spike makes all flat."""
 _MARGIN = 0.06
-_MANY_DECADES = 1.5
+_MANY_DECADES = 2.5
 _MANY_SIZES = 1e3
 _SMALL = 1e-2
 
@@ -46,7 +46,7 @@ class Axis:
             found = [nice * 10.0**power for power in range(first, last + 1) for nice in (1, 2, 5)]
         else:
             every = -(-(last - first) // most)
-            found = [10.0**power for power in range(first, last + 1, every)]
+            found = [10.0**power for power in range(math.ceil(math.log10(self.low)), last + 1, every)]
         return [tick for tick in found if self.low <= tick <= self.high]
 
 
@@ -78,7 +78,7 @@ def tick_texts(ticks: Sequence[float], scale: float, suffix: str = "") -> list[s
     if any(0 < abs(number) < largest / _MANY_SIZES for number in numbers):
         return [f"{number:g}{suffix}" for number in numbers]
     if 0 < largest < _SMALL:
-        return ["0" if number == 0 else number_text(number) + suffix for number in numbers]
+        return ["0" if number == 0 else power_text(number) + suffix for number in numbers]
     size, letter = (1e6, "M") if largest >= 1e6 else (1e3, "k") if largest >= 1e4 else (1.0, "")
     return ["0" if number == 0 else f"{_plain(number / size)}{letter}{suffix}" for number in numbers]
 

@@ -49,7 +49,7 @@ def gate_section(exactness: Document) -> str:
     )
     rows = []
     for kind in objects(exactness.get("kinds")):
-        name = f"{_text(kind.get('kind'))}, {_text(kind.get('layers'))} layers"
+        name = f"{_text(kind.get('kind'))}, {_text(kind.get('layers'))} layer{'' if kind.get('layers') == 1 else 's'}"
         for what, title in (("output", "outputs"), ("gradient", "gradients")):
             rows.append([name, title, *_difference(kind, what)])
     rows.append(["whole model", "logits", *_difference(exactness, "logits")])

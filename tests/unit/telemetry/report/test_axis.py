@@ -26,6 +26,7 @@ def test_every_value_is_on_the_axis_and_there_are_a_few_ticks(
     [
         (0, 10, ["0", "2.5", "5", "7.5", "10"]),
         (0, 1.06e-5, ["0", "5e-6", "1e-5"]),
+        (0, 0.0016, ["0", "5e-4", "1e-3", "1.5e-3"]),
         (0, 49_000, ["0", "20k", "40k"]),
         (1800, 1990, ["1,800", "1,850", "1,900", "1,950"]),
         (0, 3.2e6, ["0", "1M", "2M", "3M"]),
@@ -44,7 +45,10 @@ def test_one_spike_makes_a_logarithmic_axis_where_that_is_wanted() -> None:
     values = [1.0] * 50 + [80.0]
     axis = values_axis(values, from_zero=True, may_be_logarithmic=True)
     assert axis.is_logarithmic
-    assert tick_texts(axis.ticks(), 1.0) == ["1", "10", "100"]
+    assert tick_texts(axis.ticks(), 1.0) == ["1", "2", "5", "10", "20", "50", "100"]
+    assert tick_texts(values_axis([1.0] * 9 + [5e5], from_zero=True, may_be_logarithmic=True).ticks(), 1.0) == [
+        "1", "100", "10000",
+    ]  # fmt: skip
     assert axis.place(10.0) - axis.place(1.0) == pytest.approx(axis.place(100.0) - axis.place(10.0))
     assert not values_axis(values, from_zero=True).is_logarithmic
     assert not values_axis([0.0, *values], from_zero=True, may_be_logarithmic=True).is_logarithmic
