@@ -114,7 +114,9 @@ def test_what_a_later_reading_has_is_shown_too(make_step: MakeStep) -> None:
         ecc_errors: int = 0
 
     lines = text_of(Progress(40).after(make_step(1, gpu=Later(0.5, 90, 300.0))), 100)
-    assert lines[3] == "GPU 50%  90 °C  300 W  SM clock 1,980 MHz  SM activity 70%  thermal slowdown  3 nvlink errors"
+    assert set(lines[3].split("  ")) == {
+        "GPU 50%", "90 °C", "300 W", "SM clock 1,980 MHz", "SM activity 70%", "thermal slowdown", "3 nvlink errors",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("width", [1, 5, 12, 20, 40, 79, 80, 132, 200])
