@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from sft_cli.cli import check_kernels, data, export, init, launch, plan, profile, schema, train
+from sft_cli.cli import check_kernels, data, export, init, launch, plan, profile, report, schema, train
 from sft_cli.cli.errors import reporting_errors
 from sft_cli.cli.options import DebugOption
 
@@ -33,6 +33,7 @@ for _command in (
     plan.plan,
     data.data,
     export.export,
+    report.report,
     schema.schema,
     init.init,
     launch.launch,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from sft_cli.cli.visible import visible
 from sft_cli.data.pieces import Piece
 from sft_cli.data.summary import Batching, Bin
 from sft_cli.telemetry.html_page import html_page
+from sft_cli.telemetry.html_parts import card, figures, table
 
 _MARK = "\n<!-- sftune data -->"
 MARK = f"<!doctype html>{_MARK}\n"
@@ -45,9 +46,9 @@ def page(view: DataView) -> str:
             "<h1>The data as the model will see it</h1>",
             f'<p class="quiet">{_safe(overview(view))}</p>',
             _figures(view),
-            _card("Sources", _sources(view)),
-            _card("Tokens a row", [f'<p class="quiet">{_safe(length_words(view))}</p>', _histogram(view.bins)]),
-            _card(
+            card("Sources", _sources(view)),
+            card("Tokens a row", [f'<p class="quiet">{_safe(length_words(view))}</p>', _histogram(view.bins)]),
+            card(
                 "Padding against packing",
                 [f'<p class="quiet">{_safe(batching_title(view))}</p>', _batching(view.batching)],
             ),
@@ -59,18 +60,18 @@ def page(view: DataView) -> str:
 
 def _figures(view: DataView) -> str:
     own = next(way for way in view.batching if way.is_recipes)
-    figures = (
+    told = (
         ("rows", f"{view.rows:,}"),
         ("tokens", f"{view.lengths.total:,}"),
         ("supervised", percent(view.supervised_tokens / view.lengths.total)),
         ("real share of slots", percent(own.real_share)),
         ("steps an epoch", "-" if own.steps is None else f"{own.steps:,}"),
     )
-    return '<div class="figures">' + "".join(f"<div><b>{n}</b>{name}</div>" for name, n in figures) + "</div>"
+    return figures(told)
 
 
 def _sources(view: DataView) -> Iterator[str]:
-    yield _table(in_one_line(SOURCE_HEADINGS), (map(_safe, cells) for cells in source_cells(view)), numbers_from=3)
+    yield table(in_one_line(SOURCE_HEADINGS), (map(_safe, cells) for cells in source_cells(view)), numbers_from=3)
     yield "<ul>"
     for name, remark in source_remarks(view):
         yield f'<li class="{remark.kind}"><span class="quiet">{_safe(name)}:</span> {_safe(remark.text)}</li>'
@@ -84,25 +85,7 @@ def _batching(ways: Sequence[Batching]) -> str:
         yield from (mode, order, f"{share} {bar}", *others, THIS if way.is_recipes else "")
 
     own = next(at for at, way in enumerate(ways) if way.is_recipes)
-    return _table((*in_one_line(BATCHING_HEADINGS), ""), map(cells, ways), numbers_from=2, own=own)
-
-
-def _table(headings: Sequence[str], rows: Iterable[Iterable[str]], *, numbers_from: int, own: int | None = None) -> str:
-    """Cells are markup already.
-
-    Args:
-        own: the row that is set off.
-    """
-
-    def line(tag: str, cells: Iterable[str], kind: str = "") -> str:
-        marked = (
-            f"<{tag}{' class=n' if at >= numbers_from and headings[at] else ''}>{cell}</{tag}>"
-            for at, cell in enumerate(cells)
-        )
-        return f"<tr{kind}>{''.join(marked)}</tr>"
-
-    body = (line("td", row, " class=own" if at == own else "") for at, row in enumerate(rows))
-    return f"<table>{line('th', headings)}{''.join(body)}</table>"
+    return table((*in_one_line(BATCHING_HEADINGS), ""), map(cells, ways), numbers_from=2, own=own)
 
 
 def _histogram(bins: Sequence[Bin]) -> str:
@@ -130,7 +113,7 @@ def _rows(view: DataView) -> Iterator[str]:
         yield f'<p class="quiet" style="margin-top:2rem">Supervised tokens are green: {LEGEND}. Point at a row to see '
         yield "where its tokens begin, at a token for its id.</p>"
     for sample in samples:
-        yield _card(sample_words(sample), [_text(sample)])
+        yield card(visible(sample_words(sample)), [_text(sample)])
 
 
 def _text(sample: Sample) -> str:
@@ -143,10 +126,6 @@ def _piece(piece: Piece) -> str:
     ids = ", ".join(map(str, piece.token_ids))
     marks = f' class="{kinds}"' if kinds else ""
     return f'<span{marks} title="{ids}">{_safe(piece.text)}</span>'
-
-
-def _card(title: str, content: Iterable[str]) -> str:
-    return f'<section class="card"><h2>{_safe(title)}</h2>{"".join(content)}</section>'
 
 
 def _safe(text: str) -> str:

@@ -72,7 +72,9 @@ def run_first(
     from sft_cli.checkpoint.layout import sweep
     from sft_cli.cli.disk import require_room
     from sft_cli.cli.resume import restart_point, saved_now
+    from sft_cli.launch.event_log import EventLog
     from sft_cli.launch.join import exec_worker
+    from sft_cli.launch.log_files import event_log
     from sft_cli.launch.restarts import with_restarts
     from sft_cli.launch.run_folder import open_run
     from sft_cli.launch.supervise import run_workers
@@ -98,7 +100,8 @@ def run_first(
         def run_once(resume: Resume | None) -> int:
             if not dry_run:
                 sweep(run.folder.checkpoints)
-            return run_workers(run.plan_path, plan.world, run.logs, dry_run=dry_run, resume=resume, meeting=meeting)
+            with EventLog(event_log(run.logs)).noting_failure():
+                return run_workers(run.plan_path, plan.world, run.logs, dry_run=dry_run, resume=resume, meeting=meeting)
 
         return with_restarts(
             run_once,

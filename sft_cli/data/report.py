@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 
@@ -46,6 +48,10 @@ class DataReport:
 
     train: tuple[SourceReport, ...]
     eval: tuple[SourceReport, ...]
+
+    def write(self, path: Path) -> None:
+        """As data.json."""
+        path.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
 
 
 def _sum(one: Any, other: Any) -> Any:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import struct
 from pathlib import Path
 
 from sft_cli.errors import UsageError
+
+_FLOCK = struct.Struct("hhqqi4x")
+"""`struct flock` of 64-bit Linux: type, whence, start, length, process."""
 
 
 class FolderLock:
@@ -53,6 +57,27 @@ class FolderLock:
     def release(self) -> None:
         self._path.unlink(missing_ok=True)
         os.close(self._descriptor)
+
+
+def is_held(folder: Path) -> bool | None:
+    """Whether another process has the lock of a folder; takes nothing. None where that can't be asked.
+
+    Never in a process that holds it: closing any descriptor of the file would release it.
+    """
+    try:
+        descriptor = os.open(folder / ".lock", os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    except OSError:  # somebody else's folder, or one whose file system is gone
+        return None
+    try:
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind: int = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))[0]
+        return kind != fcntl.F_UNLCK
+    except OSError:  # a file system without locks
+        return None
+    finally:
+        os.close(descriptor)
 
 
 def _is_same_file(descriptor: int, path: Path) -> bool:

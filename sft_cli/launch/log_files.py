@@ -34,6 +34,11 @@ def launcher_log(logs: Path, node: int) -> Path:
     return logs / (f"launcher-{node}.log" if node else "launcher.log")
 
 
+def event_log(logs: Path) -> Path:
+    """What happened to the run, in the order of time."""
+    return logs / "events.jsonl"
+
+
 @contextmanager
 def output_to_log(logs: Path, rank: int, *, terminal_fd: int = STDOUT_FD) -> Iterator[Streams]:
     """Sends file descriptors 1 and 2 of this process to `logs/rank-N.log`; restores them on leaving.

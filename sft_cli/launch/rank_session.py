@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -12,8 +13,9 @@ from types import TracebackType
 from typing import Self, TextIO
 
 from sft_cli.launch.control import ControlFolder, Failure, Outcome
+from sft_cli.launch.event_log import EventLog
 from sft_cli.launch.failures import describe_failure
-from sft_cli.launch.log_files import STDERR_FD, STDOUT_FD, output_to_log, rank_log
+from sft_cli.launch.log_files import STDERR_FD, STDOUT_FD, event_log, output_to_log, rank_log
 from sft_cli.launch.ranks import Ranks
 from sft_cli.launch.stop import STACKS_SIGNAL, StopRequest
 from sft_cli.launch.torchrun import AGENT_PID, TERMINAL_FD
@@ -44,6 +46,7 @@ class RankSession:
         """Set it to the signal that all ranks agreed to stop for."""
         self.terminal: TextIO | None = None
         """The command's stdout; rank 0 only."""
+        self.events = EventLog(event_log(logs))
         self._logs = logs
         self._control = control
         self._environ = environ
@@ -76,6 +79,10 @@ class RankSession:
             raise SystemExit(exit_code)
 
     def _succeed(self) -> int:
+        if self.ranks.rank == 0 and self.stopped_by:
+            self.events.note("stopped", signal=signal.Signals(self.stopped_by).name)
+        elif self.ranks.rank == 0:
+            self.events.note("ended")
         if self._control is None:
             return 128 + self.stopped_by if self.stopped_by else 0
         # torchrun takes any code but 0 for a failure; the launcher makes 130 and 143 from this file.
@@ -87,6 +94,8 @@ class RankSession:
         if self._control is not None:
             self._control.write_failure(failure)
         else:
+            what = f"rank {failure.rank}: {failure.what}"
+            self.events.note("failed", what=what, where=failure.where, fix=failure.fix, exit_code=failure.exit_code)
             self._errors.write(_error_block(failure, self.ranks, self._logs))
         sys.stderr.write(failure.traceback)
         return failure.exit_code

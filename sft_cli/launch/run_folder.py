@@ -39,6 +39,10 @@ class RunFolder:
         return self.path / "exactness.json"
 
     @property
+    def data_json(self) -> Path:
+        return self.path / "data.json"
+
+    @property
     def metrics_jsonl(self) -> Path:
         return self.path / "metrics.jsonl"
 
@@ -70,6 +74,7 @@ class RunFolder:
             self.plan_json,
             self.kernels_json,
             self.exactness_json,
+            self.data_json,
             self.metrics_jsonl,
             self.checkpoints,
             self.export,

@@ -36,7 +36,7 @@ _AFTER_FAILURE_SECONDS = 5.0
 _AFTER_KILL_SECONDS = 5.0
 """How long torchrun may take to notice that all workers are dead."""
 _STACKS_SECONDS = 0.3
-_SHOW_CURSOR = b"\x1b[?25h"
+_GIVE_BACK = b"\x1b[?25h\x1b[J"
 
 
 class KilledError(SftError):
@@ -108,7 +108,7 @@ def run_workers(
             finally:
                 run.kill()
                 if os.isatty(stdout_fd):
-                    os.write(stdout_fd, _SHOW_CURSOR)  # a live view that was killed leaves it hidden
+                    os.write(stdout_fd, _GIVE_BACK)  # a live view that was killed leaves it hidden, and its lines
         return _exit_code(run, control, world, logs, own_log)
 
 

@@ -1,99 +1,92 @@
-"""The live line on a terminal. Imports rich, so only where there is one."""
+"""The live view on a terminal: lines that change in place, below those that stay. Imports rich, so only where there
+is one."""
 
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
 from typing import Self, TextIO
 
 from rich.console import Console
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 
-from sft_cli.telemetry.progress import Progress, format_duration
+from sft_cli.telemetry.live_lines import live_lines
+from sft_cli.telemetry.progress import Progress
 from sft_cli.telemetry.records import EvaluationRecord, StepRecord
 from sft_cli.telemetry.terminal import TerminalView
 
-_BAR_CELLS = 20
-_GAP = 2
-_UNKNOWN_WIDTH = 80
-"""For a terminal that says it has no columns, as one without a window does."""
+_UNKNOWN_COLUMNS, _UNKNOWN_ROWS = 80, 24
+"""For a terminal that says it has none, as one without a window does."""
+_SECONDS_BETWEEN_FRAMES = 0.1
+_ROWS_FOR_OTHERS = 3
+"""Rows of the terminal that stay free for what was said."""
+_HIDE_CURSOR, _SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
+_CLEAR_BELOW = "\r\x1b[J"
 
 
 class LiveView(TerminalView):
-    """One line that changes in place; messages and evaluations scroll above it."""
+    """A block of lines that changes in place; messages and evaluations scroll above it.
 
-    def __init__(self, stream: TextIO, total_steps: int) -> None:
+    The cursor rests at the beginning of an empty row above the block. So what another process writes (the launcher,
+    Ctrl-C) lands there and stays, and a terminal that was made narrower takes the cursor along with the block's
+    beginning: whatever it has folded since is below, and is cleared. Each frame is one write.
+    """
+
+    def __init__(self, stream: TextIO, total_steps: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
+        self._clock = clock
         self._progress = Progress(total_steps)
-        self._console = Console(file=stream, force_terminal=True, highlight=False, soft_wrap=False)
-        self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+        self._console = Console(file=stream, force_terminal=True, highlight=False)
+        self._drawn_at = float("-inf")
 
     def __enter__(self) -> Self:
-        self._fit_width()
-        self._live.start()
+        self._write(_HIDE_CURSOR)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._live.stop()
+        self._write(_CLEAR_BELOW + "".join(f"{line}\n" for line in self._lines()) + _SHOW_CURSOR)
 
     def show_step(self, record: StepRecord) -> None:
         self._progress = self._progress.after(record)
-        self._refresh()
+        # A terminal shows no more of them, and one over ssh would be flooded.
+        if self._clock() - self._drawn_at >= _SECONDS_BETWEEN_FRAMES:
+            self._draw()
 
     def show_evaluation(self, record: EvaluationRecord) -> None:
         self._progress = replace(self._progress, eval_loss=record.eval_loss)
         self.say(f"step {record.step}/{self._progress.total_steps}  eval loss {record.eval_loss:.4f}")
-        self._refresh()
 
     def say(self, message: str) -> None:
-        self._console.print(Text(message), soft_wrap=True)
+        # Not folded: the terminal does that, and a path that is copied stays whole. Text drops control codes.
+        self._draw(above=f"{Text(message).plain}\n")
 
-    def _refresh(self) -> None:
-        self._fit_width()
-        self._live.update(render(self._progress, self._console.width), refresh=True)
+    def _draw(self, above: str = "") -> None:
+        self._drawn_at = self._clock()
+        lines = self._lines()
+        block = "".join(f"\n{line}" for line in lines)
+        back = f"\x1b[{len(lines)}A\r" if lines else ""
+        self._write(_CLEAR_BELOW + above + block + back)
 
-    def _fit_width(self) -> None:
+    def _lines(self) -> list[str]:
+        """The block as text with colours; nothing before the first step."""
+        if self._progress.loss is None:
+            return []
         # rich asks descriptors 0 to 2 for the size, and a worker's are files by now.
-        self._console.width = os.get_terminal_size(self._stream.fileno()).columns or _UNKNOWN_WIDTH
+        size = os.get_terminal_size(self._stream.fileno())
+        # One less than there are: at the last column some terminals are already in the next row.
+        lines = live_lines(self._progress, (size.columns or _UNKNOWN_COLUMNS) - 1)
+        return [self._coloured(line) for line in lines[: max(1, (size.lines or _UNKNOWN_ROWS) - _ROWS_FOR_OTHERS)]]
 
+    def _coloured(self, line: Text) -> str:
+        with self._console.capture() as captured:
+            self._console.print(line, end="", soft_wrap=True)
+        return captured.get()
 
-def render(progress: Progress, width: int) -> Table:
-    """One line: a bar, and beside it what `Progress.describe` says, the smoothed loss first.
-
-    Args:
-        width: columns of the terminal; where not all fits, whole cells are left out, the least telling first.
-    """
-    cells: list[ProgressBar | Text] = [ProgressBar(progress.total_steps, progress.step, width=_BAR_CELLS)]
-    cells.append(Text(f"step {progress.step}/{progress.total_steps}", style="bold"))
-    least_telling_first = cells[:1]
-    if progress.smoothed_loss is not None:
-        cells.append(Text.assemble("loss ", (f"{progress.smoothed_loss:.4f}", "bold cyan")))
-        cells.append(Text(f"(last {progress.loss:.4f})"))
-        least_telling_first.insert(0, cells[-1])
-    if progress.eval_loss is not None:
-        cells.append(Text(f"eval {progress.eval_loss:.4f}", style="magenta"))
-        least_telling_first.append(cells[-1])
-    if progress.tokens_per_second is not None:
-        cells.append(Text(f"{progress.tokens_per_second:,.0f} tok/s", style="green"))
-    if progress.learning_rate is not None:
-        cells.append(Text(f"lr {progress.learning_rate:.1e}", style="dim"))
-        least_telling_first.insert(1, cells[-1])
-    if progress.seconds_left is not None:
-        cells.append(Text(f"{format_duration(progress.seconds_left)} left"))
-    while sum(map(_columns, cells)) > width and least_telling_first:
-        cells.remove(least_telling_first.pop(0))
-    line = Table.grid(padding=(0, _GAP, 0, 0))
-    for cell in cells:
-        line.add_column(no_wrap=True, overflow="crop", width=_columns(cell) - _GAP)
-    line.add_row(*cells)
-    return line
-
-
-def _columns(cell: ProgressBar | Text) -> int:
-    return (_BAR_CELLS if isinstance(cell, ProgressBar) else cell.cell_len) + _GAP
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from sft_cli.telemetry.gpu import GpuReading
 from sft_cli.telemetry.records import StepRecord
+from sft_cli.telemetry.sparkline import Course
 
 _SMOOTHING_STEPS = 20
 """The smoothed loss forgets a step over about this many."""
@@ -25,6 +27,12 @@ class Progress:
     step_seconds: float | None = None
     """Smoothed."""
     eval_loss: float | None = None
+    grad_norm: float | None = None
+    mfu: float | None = None
+    peak_memory_gib: float | None = None
+    gpu: GpuReading | None = None
+    course: Course = field(default_factory=Course)
+    """Of the loss."""
     observations: int = 0
 
     def after(self, record: StepRecord) -> Progress:
@@ -38,6 +46,11 @@ class Progress:
             tokens_per_second=record.window.tokens_per_second,
             learning_rate=record.learning_rate,
             step_seconds=_towards(self.step_seconds, record.window.step_seconds, share),
+            grad_norm=record.grad_norm,
+            mfu=record.window.mfu,
+            peak_memory_gib=record.window.peak_memory_gib,
+            gpu=record.gpu,
+            course=self.course.plus(record.loss),
             observations=observations,
         )
 

@@ -30,10 +30,19 @@ class TerminalView(AbstractContextManager["TerminalView"], Protocol):
         """A line that stays: `checkpoint saved`."""
 
 
-def open_view(stream: TextIO | None, total_steps: int) -> TerminalView:
-    """The view that fits the stream; None (ranks other than 0) shows nothing."""
+def open_view(stream: TextIO | None, total_steps: int, note: Callable[[str], None] | None = None) -> TerminalView:
+    """The view that fits the stream; None (ranks other than 0) shows nothing.
+
+    Args:
+        note: is also given every message that is said.
+    """
     if stream is None:
         return SilentView()
+    view = _view(stream, total_steps)
+    return view if note is None else NotedView(view, note)
+
+
+def _view(stream: TextIO, total_steps: int) -> TerminalView:
     if stream.isatty() and os.environ.get("TERM") != "dumb":
         from sft_cli.telemetry.live_view import LiveView
 
@@ -73,6 +82,33 @@ class PlainView(TerminalView):
     def say(self, message: str) -> None:
         self._stream.write(message + "\n")
         self._stream.flush()
+
+
+class NotedView(TerminalView):
+    """Another view whose messages are kept elsewhere too."""
+
+    def __init__(self, view: TerminalView, note: Callable[[str], None]) -> None:
+        self._view = view
+        self._note = note
+
+    def __enter__(self) -> Self:
+        self._view.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._view.__exit__(kind, error, trace)
+
+    def show_step(self, record: StepRecord) -> None:
+        self._view.show_step(record)
+
+    def show_evaluation(self, record: EvaluationRecord) -> None:
+        self._view.show_evaluation(record)
+
+    def say(self, message: str) -> None:
+        self._note(message)
+        self._view.say(message)
 
 
 class SilentView(TerminalView):

@@ -12,6 +12,7 @@ from sft_cli.checkpoint.state import restore_state, seed_generators, training_ge
 from sft_cli.data.loader import Loader, Steps
 from sft_cli.data.order import DataPosition
 from sft_cli.data.prepare import prepare, prepare_evaluation
+from sft_cli.data.report import DataReport
 from sft_cli.data.rows import TokenizedRows
 from sft_cli.data.stream.loader import StreamLoader
 from sft_cli.data.stream.reader import Reader, open_reader
@@ -92,13 +93,13 @@ def _train(
     folder = RunFolder(Path(recipe.output_dir))
     progress = None if resume is None else trusted_progress(resume.checkpoint)
     source = open_source(plan)
-    loader, eval_rows = _data(plan, session.ranks.rank, reader, position(progress, plan))
+    loader, eval_rows, data_report = _data(plan, session.ranks.rank, reader, position(progress, plan))
 
     def learning_rate(step: int) -> float:
         return recipe.optimizer.learning_rate * learning_rate_ratio(recipe.schedule, step, loader.total_steps)
 
     with ExitStack() as stack:
-        view = stack.enter_context(open_view(session.terminal, loader.total_steps))
+        view = stack.enter_context(open_view(session.terminal, loader.total_steps, session.events.said))
         inner = InnerBackends.listening()
         prewarm_kernels(plan, device, view.say, lambda: bool(session.stop.requested))
         model, reduction = assemble_model(plan, mesh, device, source, view.say, is_resumed=resume is not None)
@@ -136,6 +137,10 @@ def _train(
         if is_first:
             write_kernels_json(folder.kernels_json, plan, kernels, inner.taken)
             write_exactness_json(folder.exactness_json, exactness)
+            if data_report is not None:
+                data_report.write(folder.data_json)
+            at, checkpoint = (0, None) if progress is None else (progress.step, resume and str(resume.checkpoint))
+            session.events.note("started", step=at, resumed_from=checkpoint)
         if metrics is not None:
             stack.enter_context(metrics)
         saver = stack.enter_context(assemble_saver(plan, folder, train_step, report, session.ranks))
@@ -160,14 +165,16 @@ def _train(
     return 0
 
 
-def _data(plan: Plan, rank: int, reader: Reader | None, start: DataPosition) -> tuple[Steps, TokenizedRows | None]:
-    """The steps of this rank, and the rows to evaluate on.
+def _data(
+    plan: Plan, rank: int, reader: Reader | None, start: DataPosition
+) -> tuple[Steps, TokenizedRows | None, DataReport | None]:
+    """The steps of this rank, the rows to evaluate on, and what became of all rows; None for a stream's.
 
     Args:
         reader: of a stream.
         start: what a resumed run has taken; a stream knows by the step.
     """
     if reader is not None:
-        return StreamLoader(reader, plan), prepare_evaluation(plan)
+        return StreamLoader(reader, plan), prepare_evaluation(plan), None
     rows = prepare(plan, progress=False)
-    return Loader(rows.train, plan, rank, start), rows.eval
+    return Loader(rows.train, plan, rank, start), rows.eval, rows.report

@@ -47,7 +47,7 @@ def test_inside_torchrun_it_joins(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     assert json.loads((tmp_path / "run" / "plan.json").read_text())["world"]["ranks"] == 2
     assert len(training_steps(tmp_path / "run")) == 2
-    assert {path.name for path in (tmp_path / "run" / "logs").iterdir()} == {"rank-0.log", "rank-1.log"}
+    assert {path.name for path in (tmp_path / "run" / "logs").iterdir()} == {"events.jsonl", "rank-0.log", "rank-1.log"}
 
 
 def test_a_loss_that_is_no_number_ends_with_7(tmp_path: Path) -> None:

@@ -242,6 +242,8 @@ def test_joined_rank_says_itself_what_is_wrong(tmp_path: Path) -> None:
     _, stderr = worker.communicate(timeout=30)
     assert worker.returncode == 3
     assert stderr == "error: rank 1: chat.jsonl:104: not a row\n  Mend the row.\n"
+    (event,) = map(json.loads, (tmp_path / "events.jsonl").read_text().splitlines())
+    assert (event["event"], event["what"], event["where"]) == ("failed", "rank 1: not a row", "chat.jsonl:104")
 
 
 def test_joined_rank_stops_with_the_signals_own_code(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_two_nodes_are_as_one_of_two_ranks_and_a_signal_to_either_stops_both(tmp
     assert losses[0] == losses[1]
     assert [path.name for path in (run / "checkpoints").glob("step-*")], "stopped without a checkpoint"
     assert {path.name for path in (run / "logs").iterdir()} == {
-        "launcher.log", "launcher-1.log", "rank-0.log", "rank-1.log",
+        "events.jsonl", "launcher.log", "launcher-1.log", "rank-0.log", "rank-1.log",
     }  # fmt: skip
     assert not list(run.glob(".nodes-*"))
 

@@ -33,7 +33,7 @@ def document(summary: Summary, plan: Plan, findings: Sequence[Finding], words: S
         "cpu": _table(summary.cpu),
         "gpu": _table(summary.gpu),
         "gpu_busy": summary.gpu_busy,
-        "launch_bound": None if launching is None else launching.launch_bound,
+        "launch_bound": summary.launch_bound,
         "padding_share": facts.padding_share,
         "recompute_share": summary.recompute_share,
         "exposed_communication_seconds": summary.exposed_communication_seconds,

@@ -113,11 +113,11 @@ def _launches(summary: Summary, plan: Plan) -> Iterator[Finding]:
     """Where the host takes longer than the GPU: the time in which the GPU stood still because the next kernel had not
     been launched, without the waits for data."""
     launching = summary.launching
-    if launching is None or not launching.launch_bound:
+    if launching is None or not summary.launch_bound:
         return
     what = (
         f"launch-bound: the host takes {launching.enqueue_seconds:.3f} s to enqueue a step, the GPU "
-        f"{launching.gpu_seconds:.3f} s to run its {summary.gpu.calls:,.0f} kernels"
+        f"{summary.gpu_busy_seconds:.3f} s to run its {summary.gpu.calls:,.0f} kernels"
     )
     yield Finding(what, launching.starved_seconds, f"batching.tokens: {2 * plan.recipe.batching.tokens}")
 

@@ -20,15 +20,8 @@ class Launching:
 
     enqueue_seconds: float
     """The step's time in which the host neither waited for the GPU nor for data: what enqueuing it takes."""
-    gpu_seconds: float
-    """In which something ran on the GPU."""
     starved_seconds: float
     """In which the GPU stood still because the kernel that came next had not been launched."""
-
-    @property
-    def launch_bound(self) -> bool:
-        """The host takes longer to enqueue a step than the GPU to run it."""
-        return self.enqueue_seconds > self.gpu_seconds
 
 
 def measure_launching(trace: Trace, data_waits: list[timeline.Interval]) -> Launching:
@@ -39,12 +32,10 @@ def measure_launching(trace: Trace, data_waits: list[timeline.Interval]) -> Laun
     """
     steps = len(trace.steps)
     bounds = (trace.steps[0].start, trace.steps[-1].end)
-    busy = timeline.union((kernel.start, kernel.end) for kernel in trace.kernels)
     waits = [*data_waits, *_waits_for_gpu(trace)]
     idle_host = timeline.length(timeline.within(waits, bounds))
     return Launching(
         enqueue_seconds=(bounds[1] - bounds[0] - idle_host) / steps,
-        gpu_seconds=timeline.length(busy) / steps,
         starved_seconds=timeline.length(timeline.without(_starved(trace, bounds), data_waits)) / steps,
     )
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from sft_cli.telemetry.html_page import html_page
+from sft_cli.telemetry.html_parts import card, figures, table
 from sft_cli.telemetry.profile.charts import legend, memory_chart, stacked_bar, timeline_chart
 from sft_cli.telemetry.profile.context import PARTS
 from sft_cli.telemetry.profile.events import Trace
@@ -38,9 +39,9 @@ def page(content: Document, trace: Trace, placement: Placement, compared: Sequen
             "<h1>Where a step goes</h1>",
             f'<p class="quiet">{escape(headline(content))}</p>',
             _figures(content),
-            _card("Verdict", (f"<p>{escape(line)}</p>" for line in content["verdict"])),
-            _card("Findings, the dearest first", _findings(content)),
-            _card(
+            card("Verdict", (f"<p>{escape(line)}</p>" for line in content["verdict"])),
+            card("Findings, the dearest first", _findings(content)),
+            card(
                 "One step",
                 [
                     '<p class="quiet">The profiled step of median length. Point at a colour for its time.</p>',
@@ -48,10 +49,10 @@ def page(content: Document, trace: Trace, placement: Placement, compared: Sequen
                     *(legend(names) for names in _legends(lanes)),
                 ],
             ),
-            _card("Time by kind of work", _kinds(content)),
-            *([_card("Memory over the step", [memory_chart(memory, step.seconds)])] if memory else []),
-            *(_card(grid.title, [_table(grid)]) for grid in tables(content)),
-            *(_card(grid.title, [_table(grid)]) for grid in compared),
+            card("Time by kind of work", _kinds(content)),
+            *([card("Memory over the step", [memory_chart(memory, step.seconds)])] if memory else []),
+            *(card(grid.title, [_table(grid)]) for grid in tables(content)),
+            *(card(grid.title, [_table(grid)]) for grid in compared),
         ],
     )
 
@@ -64,13 +65,13 @@ def _legends(lanes: Sequence[Lane]) -> Iterator[list[str]]:
 
 
 def _figures(content: Document) -> str:
-    figures = [("seconds a step", f"{content['step_seconds']:.3f}")]
-    figures.append(("real tokens a second", f"{content['tokens_per_second']:,.0f}"))
+    told = [("seconds a step", f"{content['step_seconds']:.3f}")]
+    told.append(("real tokens a second", f"{content['tokens_per_second']:,.0f}"))
     shares = (("GPU busy", "gpu_busy"), ("MFU", "model_flops_utilization"), ("padding", "padding_share"))
-    figures += [(name, f"{content[key]:.0%}") for name, key in shares if content[key] is not None]
-    figures.append(("recomputation", f"{content['recompute_share']:.0%}"))
-    figures.append(("GiB at most", f"{content['peak_memory_gib']:.1f}"))
-    return '<div class="figures">' + "".join(f"<div><b>{n}</b>{name}</div>" for name, n in figures) + "</div>"
+    told += [(name, f"{content[key]:.0%}") for name, key in shares if content[key] is not None]
+    told.append(("recomputation", f"{content['recompute_share']:.0%}"))
+    told.append(("GiB at most", f"{content['peak_memory_gib']:.1f}"))
+    return figures(told)
 
 
 def _findings(content: Document) -> Iterator[str]:
@@ -88,27 +89,19 @@ def _findings(content: Document) -> Iterator[str]:
 
 def _kinds(content: Document) -> Iterator[str]:
     for side, title in (("gpu", "GPU"), ("cpu", "CPU")):
-        table = content[side]
-        if not table["calls"]:
+        work = content[side]
+        if not work["calls"]:
             continue
-        parts = [(row["name"], row["seconds"]) for row in table["kinds"]]
-        total = table["seconds"]
+        parts = [(row["name"], row["seconds"]) for row in work["kinds"]]
+        total = work["seconds"]
         if side == "gpu":
             # Streams overlap, so work may take longer than the step.
             idle = content["step_seconds"] - content["gpu_busy_seconds"]
             parts, total = [*parts, ("idle", idle)], total + idle
-        yield f'<p class="quiet">{title}, {table["seconds"]:.4f} s of work a step</p>{stacked_bar(parts, total)}'
+        yield f'<p class="quiet">{title}, {work["seconds"]:.4f} s of work a step</p>{stacked_bar(parts, total)}'
         yield legend(name for name, _ in parts)
 
 
 def _table(grid: Grid) -> str:
-    def line(tag: str, cells: Iterable[str], kind: str = "") -> str:
-        marked = (f"<{tag}{' class=n' if at else ''}>{escape(cell)}</{tag}>" for at, cell in enumerate(cells))
-        return f"<tr{kind}>{''.join(marked)}</tr>"
-
-    body = "".join(line("td", row, ' class="own"' if row[0] == "total" else "") for row in grid.rows)
-    return f"<table>{line('th', grid.headings)}{body}</table>"
-
-
-def _card(title: str, content: Iterable[str]) -> str:
-    return f'<section class="card"><h2>{escape(title)}</h2>{"".join(content)}</section>'
+    own = next((at for at, row in enumerate(grid.rows) if row[0] == "total"), None)
+    return table([*map(escape, grid.headings)], [map(escape, row) for row in grid.rows], numbers_from=1, own=own)

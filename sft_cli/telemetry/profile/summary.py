@@ -48,6 +48,11 @@ class Summary:
         return self.gpu_busy_seconds / self.step_seconds if self.has_gpu else None
 
     @property
+    def launch_bound(self) -> bool | None:
+        """The host takes longer to enqueue a step than the GPU to run it; None without a GPU."""
+        return None if self.launching is None else self.launching.enqueue_seconds > self.gpu_busy_seconds
+
+    @property
     def recomputation_seconds(self) -> float:
         """Of the device's work."""
         row = self.table.parts.get("recomputation")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterable, Iterator
+from array import array
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -14,6 +15,9 @@ MOST_BYTES = 45 * 10**6
 """Of trace.json.gz: what Perfetto still opens at once, and what one still attaches to an issue."""
 
 _CHUNK = 1 << 20
+_HEAD = '{"displayTimeUnit":"ms","traceEvents":[\n'
+_ALWAYS = float("-inf")
+"""When the names of processes and threads begin."""
 _KEPT_ARGUMENTS = frozenset(
     {
         "name", "labels", "sort_index",  # of processes and threads
@@ -82,32 +86,50 @@ def write_compact(source: Path, target: Path, *, most_bytes: int = MOST_BYTES) -
     Returns:
         Share of the traced time that is in the file, 0 to 1.
     """
-    share = 1.0
-    _write(map(_slim, filter(_is_kept, read_events(source))), target)
+    share, begins = 1.0, array("d")
+    _write((_line(event, begins) for event in read_events(source) if event.get("cat") not in _DROPPED), target)
     if target.stat().st_size <= most_bytes:
         return share
-    begin, end = _bounds(source)
-    while target.stat().st_size > most_bytes:
-        share *= 0.95 * most_bytes / target.stat().st_size
-        last = begin + share * (end - begin)
-        _write(map(_slim, filter(_until(last), read_events(source))), target)
+    # Parsed once: what begins early enough is copied as text.
+    whole = target.with_name(f".{target.name}.whole")
+    target.replace(whole)
+    times = [at for at in begins if at != _ALWAYS]
+    first, last = min(times), max(times)
+    size = whole.stat().st_size
+    while size > most_bytes:
+        share *= 0.95 * most_bytes / size
+        _write(_lines_until(whole, begins, first + share * (last - first)), target)
+        size = target.stat().st_size
+    whole.unlink()
     return share
 
 
-def _write(events: Iterable[Json], target: Path) -> None:
+def _write(events: Iterable[str], target: Path) -> None:
+    """An event a line."""
     with gzip.open(target, "wt", encoding="utf-8", compresslevel=6) as file:
-        file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
+        file.write(_HEAD)
         for at, event in enumerate(events):
-            file.write(("" if at == 0 else ",\n") + json.dumps(event, separators=(",", ":")))
+            file.write(("" if at == 0 else ",\n") + event)
         file.write("\n]}\n")
 
 
-def _is_kept(event: Json) -> bool:
-    return event.get("cat") not in _DROPPED
+def _line(event: Json, begins: array[float]) -> str:
+    """The event as it is kept; appends when it began."""
+    begins.append(_ALWAYS if event["ph"] == "M" else event["ts"])
+    return json.dumps(_slim(event), separators=(",", ":"))
 
 
-def _until(last: float) -> Callable[[Json], bool]:
-    return lambda event: _is_kept(event) and (event["ph"] == "M" or event["ts"] <= last)
+def _lines_until(whole: Path, begins: array[float], last: float) -> Iterator[str]:
+    """What began by then, from a file that `_write` wrote.
+
+    Args:
+        begins: of each of its events.
+    """
+    with gzip.open(whole, "rt", encoding="utf-8") as file:
+        file.readline()
+        for begin, line in zip(begins, file, strict=False):
+            if begin <= last:
+                yield line.rstrip(",\n")
 
 
 def _slim(event: Json) -> Json:
@@ -116,9 +138,3 @@ def _slim(event: Json) -> Json:
         return event
     kept = {key: value for key, value in arguments.items() if key in _KEPT_ARGUMENTS}
     return {**{key: value for key, value in event.items() if key != "args"}, **({"args": kept} if kept else {})}
-
-
-def _bounds(path: Path) -> tuple[float, float]:
-    """When the first and the last event of a trace began, in its microseconds."""
-    times = [event["ts"] for event in read_events(path) if event["ph"] != "M" and _is_kept(event)]
-    return min(times), max(times)

@@ -24,8 +24,8 @@ def _bound(summary: Summary) -> str:
     launching = summary.launching
     if launching is None:
         return "No GPU took part: the host computes itself, so there is no launch to be bound by."
-    times = f"{launching.enqueue_seconds:.3f} s of the host against {launching.gpu_seconds:.3f} s of the GPU"
-    if launching.launch_bound:
+    times = f"{launching.enqueue_seconds:.3f} s of the host against {summary.gpu_busy_seconds:.3f} s of the GPU"
+    if summary.launch_bound:
         return f"Launch-bound: {times}. The GPU is faster than it is told what to do."
     waited = 1 - (summary.gpu_busy or 0.0)
     return f"Not launch-bound: {times}. The GPU is idle for {waited:.0%} of the step."

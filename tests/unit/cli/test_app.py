@@ -72,7 +72,7 @@ def processor_seconds(*arguments: str) -> float:
 def test_help_lists_the_commands_and_fits_80_columns(sftune: Callable[..., Ended]) -> None:
     ended = sftune("--help")
     assert ended.code == 0
-    for command in ("train", "profile", "check-kernels", "plan", "data", "schema", "init"):
+    for command in ("train", "profile", "check-kernels", "plan", "data", "report", "schema", "init"):
         assert f"\n  {command} " in ended.out
     assert "..." not in ended.out.split("Commands:")[1]
     assert "\x1b" not in ended.out

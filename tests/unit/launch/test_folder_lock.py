@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sft_cli.errors import UsageError
-from sft_cli.launch.folder_lock import FolderLock
+from sft_cli.launch.folder_lock import FolderLock, is_held
 
 HOLD = """
 import sys
@@ -51,6 +51,15 @@ def test_killed_holder_has_it_no_more(tmp_path: Path, holder: subprocess.Popen[s
     holder.wait()
     FolderLock.take(tmp_path).release()
     assert not (tmp_path / ".lock").exists()
+
+
+def test_asking_who_has_it_takes_nothing(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    assert is_held(tmp_path) is True
+    assert is_held(tmp_path) is True
+    holder.kill()
+    holder.wait()
+    assert is_held(tmp_path) is False, "its file is still there"
+    assert is_held(tmp_path / "gone") is False
 
 
 def test_released_lock_is_free(tmp_path: Path, holder: subprocess.Popen[str]) -> None:

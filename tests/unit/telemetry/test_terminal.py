@@ -67,6 +67,16 @@ def test_other_ranks_are_silent(make_step: MakeStep, capfd: pytest.CaptureFixtur
     assert capfd.readouterr() == ("", "")
 
 
+def test_what_is_said_is_noted_too(make_step: MakeStep, tmp_path: Path) -> None:
+    noted: list[str] = []
+    with (tmp_path / "out").open("w") as stream, open_view(stream, 2, noted.append) as view:
+        view.say("saved x")
+        view.show_evaluation(EvaluationRecord(1, 1.5, 10))
+        view.show_step(make_step(1))
+    assert noted == ["saved x"], "evaluations and steps are in metrics.jsonl"
+    assert len((tmp_path / "out").read_text().splitlines()) == 3
+
+
 def test_pipe_gets_plain_lines_and_no_rich(tmp_path: Path) -> None:
     program = (
         "import sys; from sft_cli.telemetry.terminal import open_view, PlainView\n"

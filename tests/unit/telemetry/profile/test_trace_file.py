@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,7 @@ def test_the_compact_trace_is_the_same_to_a_reader(tmp_path: Path) -> None:
     assert not any("External id" in event.get("args", {}) for event in content["traceEvents"])
 
 
-def test_a_trace_that_is_too_large_keeps_its_beginning(tmp_path: Path) -> None:
+def test_a_trace_that_is_too_large_keeps_its_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events = Events()
     events.step(3, 0, 50_000)
     events.step(4, 50_000, 100_000)
@@ -53,7 +54,18 @@ def test_a_trace_that_is_too_large_keeps_its_beginning(tmp_path: Path) -> None:
     source, target = events.write(tmp_path / "trace.json"), tmp_path / "trace.json.gz"
     write_compact(source, target)
     most = target.stat().st_size // 3
+    parsed = 0
+
+    def counted(path: Path) -> Iterator[trace_file.Json]:
+        nonlocal parsed
+        parsed += 1
+        yield from read_events(path)
+
+    monkeypatch.setattr(trace_file, "read_events", counted)
     share = write_compact(source, target, most_bytes=most)
+    monkeypatch.undo()
+    assert parsed == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"trace.json", "trace.json.gz"}
     assert 0.1 < share < 0.34
     assert target.stat().st_size <= most
     kept = read_trace(target).operations

@@ -1,0 +1,1 @@
+"""`sftune report`: a run folder as one page."""
