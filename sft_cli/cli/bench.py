@@ -1,0 +1,84 @@
+"""`sftune bench`: a recipe's steps beside what they are without sftune's kernels, packing and choices."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sft_cli.cli.options import DebugOption, JsonOption, RecipeArgument, SetOption
+from sft_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from sft_cli.recipe.load import Loaded
+
+
+def bench(
+    recipe: RecipeArgument = None,
+    set_: SetOption = None,
+    rungs: Annotated[
+        str | None,
+        typer.Option(
+            "--rungs",
+            metavar="NAMES",
+            help="Of stock, kernels, packing, everything, published; separated by commas. Default: the first four",
+        ),
+    ] = None,
+    steps: Annotated[
+        int, typer.Option("--steps", metavar="N", min=1, show_default=False, help="Steps that are timed; default: 5")
+    ] = 5,
+    warm_up: Annotated[
+        int, typer.Option("--warm-up", metavar="N", min=1, show_default=False, help="Steps before them; default: 2")
+    ] = 2,
+    layers: Annotated[
+        int | None,
+        typer.Option("--layers", metavar="N", min=1, help="The model's first N layers alone, with random weights"),
+    ] = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Times a recipe against stock: kernels, packing and all the rest, a rung at a time."""
+    from sft_cli.cli.bench_ladder import picked
+    from sft_cli.recipe.load import load_recipe
+
+    wanted = picked(rungs)
+    loaded = load_recipe(recipe, set_ or ())
+    # Imported here and not above: a recipe error has to answer at once.
+    from sft_cli.cli.bench_climb import climb
+    from sft_cli.cli.bench_document import with_ratios
+    from sft_cli.cli.bench_rung import Order
+    from sft_cli.cli.bench_text import bench_text
+    from sft_cli.recipe.inputs import check_chat_template, check_data
+
+    _require_one_machine(loaded)
+    check_data(loaded.recipe, loaded.places)
+    check_chat_template(loaded.recipe, loaded.places)
+    given = tuple(set_ or ())
+    orders = [
+        Order(rung.name, rung.what, recipe, (*given, *rung.sets(loaded.recipe)), steps, warm_up, layers)
+        for rung in wanted
+    ]
+    climbed = climb(orders, lambda setting: None)
+    document = {"recipe": loaded.origin, **climbed.setting, "rungs": with_ratios(climbed.entries)}
+    if climbed.entries and not (as_json and climbed.stopped_by):
+        typer.echo(json.dumps(document, indent=2) if as_json else bench_text(document))
+    raise typer.Exit(climbed.stopped_by or next((e["exit_code"] for e in climbed.entries if e["exit_code"]), 0))
+
+
+def _require_one_machine(loaded: Loaded) -> None:
+    from sft_cli.launch.join import find_join
+    from sft_cli.launch.slurm import one_task_a_node
+
+    if find_join(os.environ) is not None:
+        raise UsageError(
+            "`bench` starts its own ranks, once a rung, and this process is one of a launcher's",
+            fix="Start it without torchrun, or with one task of srun.",
+        )
+    if loaded.recipe.launch.nodes > 1 or one_task_a_node(os.environ):
+        raise UsageError(
+            "`bench` starts the ranks of one machine, and this run has several machines",
+            where=loaded.places.of("launch.nodes"),
+            fix="Add `--set launch.nodes=1` on one of them.",
+        )
