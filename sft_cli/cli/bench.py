@@ -39,7 +39,7 @@ def bench(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Times a recipe against stock: kernels, packing and all the rest, a rung at a time."""
+    """Times a recipe's steps against stock ones, a rung at a time."""
     from sft_cli.cli.bench_ladder import picked
     from sft_cli.recipe.load import load_recipe
 
@@ -47,7 +47,7 @@ def bench(
     loaded = load_recipe(recipe, set_ or ())
     # Imported here and not above: a recipe error has to answer at once.
     from sft_cli.cli.bench_climb import climb
-    from sft_cli.cli.bench_document import with_ratios
+    from sft_cli.cli.bench_document import known_setting, with_ratios
     from sft_cli.cli.bench_rung import Order
     from sft_cli.cli.bench_text import bench_text
     from sft_cli.recipe.inputs import check_chat_template, check_data
@@ -60,11 +60,22 @@ def bench(
         Order(rung.name, rung.what, recipe, (*given, *rung.sets(loaded.recipe)), steps, warm_up, layers)
         for rung in wanted
     ]
-    climbed = climb(orders, lambda setting: None)
+    if layers is not None:
+        _require_layers(loaded, layers)
+    climbed = climb(orders, known_setting(loaded.recipe, layers), lambda setting: None)
     document = {"recipe": loaded.origin, **climbed.setting, "rungs": with_ratios(climbed.entries)}
     if climbed.entries and not (as_json and climbed.stopped_by):
         typer.echo(json.dumps(document, indent=2) if as_json else bench_text(document))
     raise typer.Exit(climbed.stopped_by or next((e["exit_code"] for e in climbed.entries if e["exit_code"]), 0))
+
+
+def _require_layers(loaded: Loaded, layers: int) -> None:
+    """Every rung would find the same wrong with them."""
+    from sft_cli.plan.layer_slice import first_layers
+    from sft_cli.plan.model_facts import find_model
+
+    model = loaded.recipe.model.model_copy(update={"weights": "random"})
+    first_layers(find_model(model, loaded.places, download=True), layers)
 
 
 def _require_one_machine(loaded: Loaded) -> None:

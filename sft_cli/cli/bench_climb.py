@@ -14,31 +14,32 @@ from typing import NoReturn
 
 from sft_cli.cli.bench_document import Document, Entry, failed, measured, setting
 from sft_cli.cli.bench_rung import Order, plan_rung, run_rung
-from sft_cli.errors import SftError
+from sft_cli.errors import RecipeError, SftError, UsageError
 from sft_cli.launch.supervise import KilledError
 
 
 @dataclass
 class Climbed:
-    setting: Document = field(default_factory=dict)
-    """As `bench_document.setting`; empty where no rung could be planned."""
+    setting: Document
+    """As `bench_document.setting`, of the last rung that could be planned."""
     entries: list[Entry] = field(default_factory=list)
     """Of all rungs, up to the one that was told to stop."""
     stopped_by: int = 0
     """The command's exit code where it was told to stop; else 0."""
 
 
-def climb(orders: Sequence[Order], require_same: Callable[[Document], None]) -> Climbed:
+def climb(orders: Sequence[Order], known: Document, require_same: Callable[[Document], None]) -> Climbed:
     """Plans and runs each rung, in a temporary folder that goes with it, whatever ends it.
 
     Args:
+        known: the setting, as far as no plan is needed for it.
         require_same: told each rung's setting before it runs; raises where the numbers could not be compared.
 
     Raises:
-        SftError: from `require_same`.
+        SftError: from `require_same`; or what would end every rung: a model that can't be found, too few GPUs.
         KilledError: the user asked twice to stop.
     """
-    climbed = Climbed()
+    climbed = Climbed(known)
     with _ending_on_sigterm():
         for number, order in enumerate(orders, start=1):
             print(f"\n{number} of {len(orders)}: {order.name} ({order.what})", file=sys.stderr, flush=True)
@@ -53,6 +54,8 @@ def _add(climbed: Climbed, order: Order, folder: Path, require_same: Callable[[D
     try:
         plan, tokens = plan_rung(order, folder)
     except SftError as error:
+        if isinstance(error, UsageError) and not isinstance(error, RecipeError):
+            raise  # of the model or the machine, not of this rung
         climbed.entries.append(_told(order, error, folder))
         return 0
     climbed.setting = setting(plan, order.layers)

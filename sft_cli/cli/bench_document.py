@@ -12,6 +12,7 @@ from sft_cli.errors import SftError
 if TYPE_CHECKING:
     from sft_cli.cli.bench_rung import Order
     from sft_cli.plan.plan import Plan
+    from sft_cli.recipe.schema import Recipe
 
 Document = dict[str, Any]
 Entry = dict[str, Any]
@@ -33,6 +34,21 @@ def setting(plan: Plan, layers: int | None) -> Document:
         "model": plan.recipe.model.path,
         "layers": layers,
         "rows_hash": plan.rows_hash,
+    }
+
+
+def known_setting(recipe: Recipe, layers: int | None) -> Document:
+    """The same before there is a plan."""
+    from sft_cli.plan.hardware import find_hardware
+
+    hardware = find_hardware()
+    device = hardware.gpu_name if hardware.gpus else None
+    return {
+        "device": device or "cpu",
+        "ranks": None,
+        "model": recipe.model.path,
+        "layers": layers,
+        "rows_hash": None,
     }
 
 

@@ -23,7 +23,7 @@ def bench_text(document: Document) -> str:
 
 def _head(document: Document) -> str:
     layers = f", the first {document['layers']} layers with random weights" if document["layers"] else ""
-    ranks = f"{document['ranks']} x " if document["ranks"] > 1 else ""
+    ranks = f"{document['ranks']} x " if (document["ranks"] or 1) > 1 else ""
     return f"{document['recipe']}: {document['model']}{layers}, on {ranks}{document['device']}"
 
 
