@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -36,37 +37,64 @@ def bench(
         int | None,
         typer.Option("--layers", metavar="N", min=1, help="The model's first N layers alone, with random weights"),
     ] = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", metavar="FILE", help="Keeps the numbers, for --against")
+    ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option("--against", metavar="FILE", help="Exits with 1 where a rung is slower than the saved one"),
+    ] = None,
+    tolerance: Annotated[
+        float,
+        typer.Option(
+            "--tolerance", metavar="SHARE", min=0, max=1, show_default=False, help="How much slower; default: 0.05"
+        ),
+    ] = 0.05,
+    append: Annotated[
+        Path | None,
+        typer.Option("--append", metavar="FILE", help="Adds the rungs to those of earlier calls; repeats their first"),
+    ] = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Times a recipe's steps against stock ones, a rung at a time."""
+    """Times a recipe's steps against stock, rung by rung."""
     from sft_cli.cli.bench_ladder import picked
     from sft_cli.recipe.load import load_recipe
 
     wanted = picked(rungs)
     loaded = load_recipe(recipe, set_ or ())
     # Imported here and not above: a recipe error has to answer at once.
+    from sft_cli.cli.bench_calls import Calls
     from sft_cli.cli.bench_climb import climb
-    from sft_cli.cli.bench_document import known_setting, with_ratios
+    from sft_cli.cli.bench_document import known_setting
+    from sft_cli.cli.bench_files import require_writable
+    from sft_cli.cli.bench_guard import Guard
+    from sft_cli.cli.bench_outcome import Outcome
     from sft_cli.cli.bench_rung import Order
-    from sft_cli.cli.bench_text import bench_text
     from sft_cli.recipe.inputs import check_chat_template, check_data
 
     _require_one_machine(loaded)
+    for path, option in ((save, "--save"), (append, "--append")):
+        if path is not None:
+            require_writable(path, option)
+    guard = None if against is None else Guard.read(against, tolerance, [rung.name for rung in wanted])
+    calls = None if append is None else Calls.read(append)
     check_data(loaded.recipe, loaded.places)
     check_chat_template(loaded.recipe, loaded.places)
+    if layers is not None:
+        _require_layers(loaded, layers)
     given = tuple(set_ or ())
     orders = [
         Order(rung.name, rung.what, recipe, (*given, *rung.sets(loaded.recipe)), steps, warm_up, layers)
         for rung in wanted
     ]
-    if layers is not None:
-        _require_layers(loaded, layers)
-    climbed = climb(orders, known_setting(loaded.recipe, layers), lambda setting: None)
-    document = {"recipe": loaded.origin, **climbed.setting, "rungs": with_ratios(climbed.entries)}
-    if climbed.entries and not (as_json and climbed.stopped_by):
-        typer.echo(json.dumps(document, indent=2) if as_json else bench_text(document))
-    raise typer.Exit(climbed.stopped_by or next((e["exit_code"] for e in climbed.entries if e["exit_code"]), 0))
+    outcome = Outcome(loaded.origin, given, save, calls, guard)
+    with tempfile.TemporaryDirectory(prefix="sftune-bench-") as scratch:
+        if calls is not None:
+            orders = calls.with_anchor(orders, Path(scratch))
+        known = known_setting(loaded.recipe, layers)
+        climbed = climb(orders, known, outcome.require_same, lambda so_far: outcome.keep(so_far, orders))
+        raise typer.Exit(outcome.tell(climbed, orders, as_json=as_json))
 
 
 def _require_layers(loaded: Loaded, layers: int) -> None:

@@ -28,12 +28,18 @@ class Climbed:
     """The command's exit code where it was told to stop; else 0."""
 
 
-def climb(orders: Sequence[Order], known: Document, require_same: Callable[[Document], None]) -> Climbed:
+def climb(
+    orders: Sequence[Order],
+    known: Document,
+    require_same: Callable[[Document], None],
+    keep: Callable[[Climbed], None],
+) -> Climbed:
     """Plans and runs each rung, in a temporary folder that goes with it, whatever ends it.
 
     Args:
         known: the setting, as far as no plan is needed for it.
         require_same: told each rung's setting before it runs; raises where the numbers could not be compared.
+        keep: told after each rung that has an entry: a bench that is killed has kept those before.
 
     Raises:
         SftError: from `require_same`; or what would end every rung: a model that can't be found, too few GPUs.
@@ -47,6 +53,7 @@ def climb(orders: Sequence[Order], known: Document, require_same: Callable[[Docu
                 climbed.stopped_by = _add(climbed, order, Path(own), require_same)
             if climbed.stopped_by:
                 break
+            keep(climbed)
     return climbed
 
 

@@ -47,8 +47,15 @@ class Order:
             "launch.max_restarts=0",
             f"output_dir={folder}",
         )
+        # Weights of some layers are of no model; how fast a step is does not depend on them.
         sliced = () if self.layers is None else ("model.weights=random",)
         return load_recipe(self.recipe, [*self.sets, *sliced, *quiet])
+
+    def yaml(self) -> str:
+        """The rung's recipe as text, wherever it runs."""
+        from sft_cli.recipe.dump import to_yaml
+
+        return to_yaml(self.load(Path("/bench")).recipe)
 
 
 def plan_rung(order: Order, folder: Path) -> tuple[Plan, int | None]:

@@ -36,7 +36,7 @@ def _table(entries: Sequence[Entry]) -> Iterator[str]:
 
 
 def _cells(entry: Entry) -> tuple[str, ...]:
-    name = f"{entry['name']} (call {entry['call']})" if entry.get("call", 1) > 1 else entry["name"]
+    name = _name(entry)
     if entry["error"] is not None:
         return name, *["-"] * (len(_HEADINGS) - 1)
     rate = entry["tokens_per_second"]
@@ -57,18 +57,29 @@ def _cells(entry: Entry) -> tuple[str, ...]:
     )
 
 
+def _name(entry: Entry) -> str:
+    """Where there are several calls, also which one it is of, and whether it was run to compare them."""
+    if "call" not in entry:
+        return str(entry["name"])
+    return f"{entry['name']} (call {entry['call']}{', anchor' if entry['is_anchor'] else ''})"
+
+
 def _failures(entries: Sequence[Entry]) -> Iterator[str]:
     for entry in entries:
         if entry["error"] is not None:
-            yield f"{entry['name']} did not run: {visible(entry['error'])}"
+            yield f"{_name(entry)} did not run: {visible(entry['error'])}"
         elif not entry["was_finite"]:
-            yield f"{entry['name']}: the loss or a gradient was not finite; a step takes as long all the same"
+            yield f"{_name(entry)}: the loss or a gradient was not finite; a step takes as long all the same"
 
 
 def _foot(document: Document) -> Iterator[str]:
     ran = [entry for entry in document["rungs"] if entry["error"] is None]
     if not ran:
         return
+    if (anchor := document.get("anchor")) is not None:
+        yield f"{anchor} was run in each call, and ratios go through it; tokens a second of two calls do not compare"
+        for number, call in enumerate(document["calls"], start=1):
+            yield f"call {number}: {' '.join([call['recipe'], *(f'--set {one}' for one in call['sets'])])}"
     timed, before = ran[0]["timed_steps"], len(ran[0]["warm_up_step_seconds"])
     yield (
         f"real tokens a second, the median of {timed} steps after {before} that are not counted; spread: the farthest "
