@@ -110,7 +110,9 @@ def _require_one_machine(loaded: Loaded) -> None:
     from sft_cli.launch.join import find_join
     from sft_cli.launch.slurm import one_task_a_node
 
-    if find_join(os.environ) is not None:
+    if (joined := find_join(os.environ)) is not None:
+        if joined.ranks.rank > 0:
+            raise typer.Exit(UsageError.exit_code)  # the first one says it for all
         raise UsageError(
             "`bench` starts its own ranks, once a rung, and this process is one of a launcher's",
             fix="Start it without torchrun, or with one task of srun.",

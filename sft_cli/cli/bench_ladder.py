@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sft_cli.errors import UsageError
 from sft_cli.recipe.schema import Recipe
 
-STOCK = "stock"
+STOCK, PUBLISHED = "stock", "published"
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ _TORCH = (
     *_PLAIN,
     "kernels.strict=false",
 )
-_PUBLISHED = (
+_OF_PUBLISHED = (
     # What transformers takes once flash-linear-attention is installed, and nothing else.
     "kernels.linear_attention=auto", "kernels.conv=fla", "kernels.gated_norm=auto",
     "kernels.attention=sdpa", "kernels.norm=torch", "kernels.mlp=torch", "kernels.loss=torch",
@@ -71,9 +71,9 @@ LADDER = (
     ),
     Rung("+ everything", "the recipe as it is", lambda recipe: ()),
     Rung(
-        "published",
+        PUBLISHED,
         "delta rule and convolution of flash-linear-attention, packing, sdpa, plain loss",
-        lambda recipe: (*_packing(recipe), *_PUBLISHED, *_checkpointing(recipe)),
+        lambda recipe: (*_packing(recipe), *_OF_PUBLISHED, *_checkpointing(recipe)),
         is_usual=False,
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from sft_cli.cli.bench_ladder import PUBLISHED
 from sft_cli.cli.visible import visible
 
 Document = Mapping[str, Any]
@@ -76,6 +77,7 @@ def _foot(document: Document) -> Iterator[str]:
     ran = [entry for entry in document["rungs"] if entry["error"] is None]
     if not ran:
         return
+    yield from _to_published(ran)
     if (anchor := document.get("anchor")) is not None:
         yield f"{anchor} was run in each call, and ratios go through it; tokens a second of two calls do not compare"
         for number, call in enumerate(document["calls"], start=1):
@@ -85,6 +87,15 @@ def _foot(document: Document) -> Iterator[str]:
         f"real tokens a second, the median of {timed} steps after {before} that are not counted; spread: the farthest "
         "of them from it; hours: one pass over the data; launches: of a profiled step after them"
     )
+
+
+def _to_published(ran: Sequence[Entry]) -> Iterator[str]:
+    """Every rung beside the published recipe, where that ran; of several calls through the anchor."""
+    speed = "ratio_to_anchor" if "ratio_to_anchor" in ran[0] else "tokens_per_second"
+    published = next((entry[speed] for entry in ran if entry["name"] == PUBLISHED), None)
+    others = [entry for entry in ran if entry["name"] != PUBLISHED and entry[speed] is not None]
+    if published and others:
+        yield f"times {PUBLISHED}: " + ", ".join(f"{_name(entry)} {entry[speed] / published:.2f}" for entry in others)
 
 
 def _or_dash(value: float | None, form: str) -> str:

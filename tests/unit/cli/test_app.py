@@ -38,7 +38,16 @@ def broken_recipe(folder: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["train", "-h"], ["schema"], ["train", "r.yaml"], ["plan", "r.yaml"], ["data", "r.yaml"]]
+    "arguments",
+    [
+        ["--help"],
+        ["train", "-h"],
+        ["schema"],
+        ["train", "r.yaml"],
+        ["plan", "r.yaml"],
+        ["data", "r.yaml"],
+        ["bench", "r.yaml"],
+    ],
 )
 def test_nothing_heavy_is_imported(python: Python, broken_recipe: str, arguments: list[str]) -> None:
     ended = python("-c", PRINT_MODULES, *arguments)
@@ -48,7 +57,8 @@ def test_nothing_heavy_is_imported(python: Python, broken_recipe: str, arguments
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["schema"], ["train", "r.yaml"], ["plan", "r.yaml"], ["data", "r.yaml"]]
+    "arguments",
+    [["--help"], ["schema"], ["train", "r.yaml"], ["plan", "r.yaml"], ["data", "r.yaml"], ["bench", "r.yaml"]],
 )
 def test_answers_within_half_a_second(broken_recipe: str, arguments: list[str]) -> None:
     """Of processor time; where a busy machine stretches that too, within twice what the libraries alone take there."""
