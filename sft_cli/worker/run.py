@@ -123,12 +123,11 @@ def _train(
             view.say(warning)
         exactness = pass_exactness_gate(plan, model, device)
         view.say(exactness.line())
-        if plan.profiling is not None:
+        if plan.profiling is not None or plan.benching is not None:
             report = Report(meter, None, view, learning_rate, lambda: None)
+            if plan.benching is not None:
+                return bench_run(plan, loader, train_step, report, session, WarmUp(compiling, first_use))
             return profile_run(plan, folder, loader, train_step, report, session)
-        if plan.benching is not None:
-            report = Report(meter, None, view, learning_rate, lambda: None)
-            return bench_run(plan, loader, train_step, report, session, WarmUp(compiling, first_use))
         if is_dry_run:
             dry_run(loader.heaviest_step(), train_step, view.say, meter.peak_memory_gib)
             return 0

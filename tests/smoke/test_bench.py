@@ -12,6 +12,11 @@ import pytest
 from support.sftune import command, sftune, tiny
 
 
+def ours_in(temporary: Path) -> list[str]:
+    """torch has a folder of its own there, which it keeps for the next process."""
+    return [path.name for path in temporary.iterdir() if not path.name.startswith("torchinductor")]
+
+
 def test_two_rungs_one_that_cannot_run_and_nothing_left(tmp_path: Path) -> None:
     work, temporary = tmp_path / "work", tmp_path / "tmp"
     work.mkdir()
@@ -40,7 +45,7 @@ def test_two_rungs_one_that_cannot_run_and_nothing_left(tmp_path: Path) -> None:
     assert 0.5 < stock["real_share"] < everything["real_share"] <= 1
     assert stock["kernels"]["loss"] == "torch"
     assert list(work.iterdir()) == []
-    assert list(temporary.iterdir()) == []
+    assert ours_in(temporary) == []
 
 
 @pytest.mark.long
@@ -71,4 +76,4 @@ def test_ctrl_c_leaves_nothing_and_two_ranks_run(tmp_path: Path) -> None:
     saved = json.loads((tmp_path / "saved.json").read_text())
     assert (saved["ranks"], [rung["name"] for rung in saved["rungs"]]) == (2, ["+ everything"])
     assert list(work.iterdir()) == []
-    assert list(temporary.iterdir()) == []
+    assert ours_in(temporary) == []
