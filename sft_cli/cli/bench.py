@@ -54,6 +54,10 @@ def bench(
         Path | None,
         typer.Option("--append", metavar="FILE", help="Adds the rungs to those of earlier calls; repeats their first"),
     ] = None,
+    tune: Annotated[
+        Path | None,
+        typer.Option("--tune", metavar="FILE", help="Tries other micro-batches and checkpointing; writes the fastest"),
+    ] = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -65,16 +69,19 @@ def bench(
     loaded = load_recipe(recipe, set_ or ())
     # Imported here and not above: a recipe error has to answer at once.
     from sft_cli.cli.bench_calls import Calls
-    from sft_cli.cli.bench_climb import climb
+    from sft_cli.cli.bench_climb import Climbed, climb
     from sft_cli.cli.bench_document import known_setting
     from sft_cli.cli.bench_files import require_writable
     from sft_cli.cli.bench_guard import Guard
     from sft_cli.cli.bench_outcome import Outcome
     from sft_cli.cli.bench_rung import Order
+    from sft_cli.cli.bench_tune import Search, write_tuned
     from sft_cli.recipe.inputs import check_chat_template, check_data
 
     _require_one_machine(loaded)
-    for path, option in ((save, "--save"), (append, "--append")):
+    if tune is not None and any(other is not None for other in (rungs, layers, append, against)):
+        raise UsageError("a search has runs of its own", where="--tune", fix="Leave out all but --steps and --save.")
+    for path, option in ((save, "--save"), (append, "--append"), (tune, "--tune")):
         if path is not None:
             require_writable(path, option)
     guard = None if against is None else Guard.read(against, tolerance, [rung.name for rung in wanted])
@@ -89,10 +96,23 @@ def bench(
         for rung in wanted
     ]
     outcome = Outcome(loaded.origin, given, save, calls, guard)
+    known = known_setting(loaded.recipe, layers)
+    if tune is not None:
+        search = Search(Order("the recipe as it is", "to begin with", recipe, given, steps, warm_up, None))
+
+        def see(so_far: Climbed) -> None:
+            search.see(so_far.entries[-1])
+            outcome.keep(so_far, ())
+
+        climbed = climb(search, known, outcome.require_same, see)
+        code = outcome.tell(climbed, (), as_json=as_json)
+        if search.best is not None:
+            typer.echo(write_tuned(tune, search.best), err=as_json)
+            code = climbed.stopped_by  # a try that failed is none that the recipe needs
+        raise typer.Exit(code)
     with tempfile.TemporaryDirectory(prefix="sftune-bench-") as scratch:
         if calls is not None:
             orders = calls.with_anchor(orders, Path(scratch))
-        known = known_setting(loaded.recipe, layers)
         climbed = climb(orders, known, outcome.require_same, lambda so_far: outcome.keep(so_far, orders))
         raise typer.Exit(outcome.tell(climbed, orders, as_json=as_json))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +29,7 @@ class Climbed:
 
 
 def climb(
-    orders: Sequence[Order],
+    orders: Iterable[Order],
     known: Document,
     require_same: Callable[[Document], None],
     keep: Callable[[Climbed], None],
@@ -37,6 +37,7 @@ def climb(
     """Plans and runs each rung, in a temporary folder that goes with it, whatever ends it.
 
     Args:
+        orders: taken one at a time, each after `keep` was told of the one before.
         known: the setting, as far as no plan is needed for it.
         require_same: told each rung's setting before it runs; raises where the numbers could not be compared.
         keep: told after each rung that has an entry: a bench that is killed has kept those before.
@@ -47,8 +48,9 @@ def climb(
     """
     climbed = Climbed(known)
     with _ending_on_sigterm():
+        of = f" of {len(orders)}" if isinstance(orders, Sequence) else ""
         for number, order in enumerate(orders, start=1):
-            print(f"\n{number} of {len(orders)}: {order.name} ({order.what})", file=sys.stderr, flush=True)
+            print(f"\n{number}{of}: {order.name} ({order.what})", file=sys.stderr, flush=True)
             with tempfile.TemporaryDirectory(prefix="sftune-bench-", ignore_cleanup_errors=True) as own:
                 climbed.stopped_by = _add(climbed, order, Path(own), require_same)
             if climbed.stopped_by:

@@ -58,8 +58,11 @@ class Order:
         return to_yaml(self.load(Path("/bench")).recipe)
 
 
-def plan_rung(order: Order, folder: Path) -> tuple[Plan, int | None]:
+def plan_rung(order: Order, folder: Path, *, says_misfit: bool = True) -> tuple[Plan, int | None]:
     """The plan of a rung, and the tokens of one pass over its data.
+
+    Args:
+        says_misfit: tell on stderr where it may run out of memory.
 
     Raises:
         SftError: it can't be run.
@@ -68,7 +71,7 @@ def plan_rung(order: Order, folder: Path) -> tuple[Plan, int | None]:
     from sft_cli.cli.planning import plan_run
 
     plan, prepared = plan_run(order.load(folder), None, None, progress=True, layers=order.layers)
-    if (warning := misfit_warning(plan)) is not None:
+    if says_misfit and (warning := misfit_warning(plan)) is not None:
         print(warning, file=sys.stderr, flush=True)
     tokens = None if plan.recipe.data.streaming else int(prepared.train.offsets[-1])
     return plan, tokens

@@ -267,3 +267,17 @@ def test_a_bench_that_is_stopped_has_kept_what_it_has(sftune: Command, launcher:
     assert sftune("bench", "--append", "all.json", "--save", "one.json").code == 143
     assert [entry["name"] for entry in json.loads((folder / "one.json").read_text())["rungs"]] == ["stock"]
     assert json.loads((folder / "all.json").read_text())["anchor"]["name"] == "stock"
+
+
+def test_a_search_writes_the_fastest_recipe(sftune: Command, launcher: Launcher, folder: Path) -> None:
+    launcher.rates = [100.0, OutOfMemoryError("the GPU is out of memory")]
+    ended = sftune("bench", "--tune", "fast.yaml", "--json", "--save", "tried.json")
+    assert ended.code == 0, ended.err
+    assert [entry["exit_code"] for entry in json.loads(ended.out)["rungs"]] == [0, 6]
+    assert "wrote fast.yaml: the fastest, the recipe as it is" in ended.err
+    assert "max_length: 512" in (folder / "fast.yaml").read_text()
+    for option in (("--rungs", "stock"), ("--layers", "4"), ("--append", "a.json")):
+        assert sftune("bench", "--tune", "fast.yaml", *option).code == 2
+    launcher.rates = [OutOfMemoryError("the GPU is out of memory")]
+    assert sftune("bench", "--tune", "none.yaml").code == 6
+    assert not (folder / "none.yaml").exists()
