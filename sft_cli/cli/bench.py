@@ -97,6 +97,7 @@ def bench(
     ]
     outcome = Outcome(loaded.origin, given, save, calls, guard)
     known = known_setting(loaded.recipe, layers)
+    outcome.require_same(known)
     if tune is not None:
         search = Search(Order("the recipe as it is", "to begin with", recipe, given, steps, warm_up, None))
 

@@ -33,6 +33,7 @@ def setting(plan: Plan, layers: int | None) -> Document:
         "ranks": plan.world.ranks,
         "model": plan.recipe.model.path,
         "layers": layers,
+        "data": _sources(plan.recipe),
         "rows_hash": plan.rows_hash,
     }
 
@@ -48,8 +49,13 @@ def known_setting(recipe: Recipe, layers: int | None) -> Document:
         "ranks": None,
         "model": recipe.model.path,
         "layers": layers,
+        "data": _sources(recipe),
         "rows_hash": None,
     }
+
+
+def _sources(recipe: Recipe) -> list[str]:
+    return [" ".join(filter(None, (source.path, source.subset, source.split))) for source in recipe.data.train]
 
 
 def measured(order: Order, plan: Plan, data_tokens: int | None, result: Mapping[str, Any]) -> Entry:

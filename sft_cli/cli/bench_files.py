@@ -15,7 +15,7 @@ _COMPARED = {
     "ranks": "the number of processes",
     "model": "the model",
     "layers": "--layers",
-    "rows_hash": "the data",
+    "data": "the data",
 }
 
 
@@ -60,15 +60,15 @@ def require_same(setting: Document, earlier: Document, place: str) -> None:
     """Passes a bench whose numbers may stand beside earlier ones.
 
     Args:
-        setting, earlier: see `bench_document.setting`; an earlier None is not known.
+        setting, earlier: see `bench_document.setting`; a None is not known, but for `layers`.
         place: of the earlier ones.
 
     Raises:
         UsageError: it is another model, or another machine.
     """
     for key, name in _COMPARED.items():
-        before, now = earlier.get(key), setting[key]
-        if before != now and (before is not None or key == "layers"):
+        before, now = earlier.get(key), setting.get(key)
+        if before != now and (key == "layers" or None not in (before, now)):
             raise UsageError(
                 f"{name} was another: {before} then, {now} now; numbers of the two say nothing about each other",
                 where=place,

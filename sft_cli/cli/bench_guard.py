@@ -39,8 +39,16 @@ class Guard:
         return cls(path, saved, tolerance)
 
     def require_same(self, setting: Document) -> None:
-        """Passes a bench of the same model on the same machine."""
-        require_same(setting, self.saved, f"--against {self.path}")
+        """Passes a bench of the same model and rows on the same machine."""
+        place = f"--against {self.path}"
+        require_same(setting, self.saved, place)
+        before, now = self.saved.get("rows_hash"), setting["rows_hash"]
+        if before != now and None not in (before, now):
+            raise UsageError(
+                "its rows were others: the files, the tokenizer or the template has changed, or data.max_length",
+                where=place,
+                fix="Bench the same again, or save anew.",
+            )
 
     def falls(self, entries: Sequence[Entry]) -> list[str]:
         """A line for each rung that is slower than the saved one by more than the tolerance."""

@@ -233,6 +233,11 @@ def test_only_what_can_be_compared_is(sftune: Command, launcher: Launcher, folde
     ended = sftune("bench", "--rungs", "stock", "--against", "other.json")
     assert ended.code == 2
     assert "the device was another: NVIDIA H200 then, cpu now" in ended.err
+    other |= {"device": "cpu", "rows_hash": "other"}
+    (folder / "other.json").write_text(json.dumps(other))
+    ended = sftune("bench", "--rungs", "stock", "--against", "other.json")
+    assert ended.code == 2
+    assert "its rows were others" in ended.err
     assert sftune("bench", "--against", "nowhere.json").code == 2
     (folder / "text.json").write_text("[]")
     assert sftune("bench", "--against", "text.json").code == 2
@@ -260,6 +265,15 @@ def test_several_calls_go_through_an_anchor(sftune: Command, launcher: Launcher,
     assert "stock (call 3, anchor)" in ended.out
     assert "--set batching.tokens=256" in ended.out
     assert len(json.loads((folder / "all.json").read_text())["calls"]) == 3
+
+
+def test_calls_of_two_models_are_refused_before_the_anchor_runs(sftune: Command, launcher: Launcher) -> None:
+    assert sftune("bench", "--rungs", "stock", "--append", "all.json").code == 0
+    model = ("--set", "model.path=builtin:qwen3.5-0.8b", "--set", "model.tokenizer=builtin:tiny-hybrid")
+    ended = sftune("bench", "--rungs", "stock", *model, "--append", "all.json")
+    assert ended.code == 2
+    assert "the model was another: builtin:tiny-hybrid then, builtin:qwen3.5-0.8b now" in ended.err
+    assert len(launcher.plans) == 1
 
 
 def test_a_bench_that_is_stopped_has_kept_what_it_has(sftune: Command, launcher: Launcher, folder: Path) -> None:
