@@ -3,9 +3,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.command_line import ROOT
 
-from sft_cli.cli.bench_ladder import LADDER, picked
+from sft_cli.cli.bench_ladder import LADDER, Rung, picked
 from sft_cli.errors import UsageError
+from sft_cli.plan.hardware import Hardware
+from sft_cli.plan.model_facts import find_model
+from sft_cli.plan.plan import Plan
+from sft_cli.plan.resolve import resolve
 from sft_cli.recipe.load import load_recipe
 from sft_cli.recipe.schema import Recipe
 
@@ -64,3 +69,37 @@ def test_names() -> None:
     for wrong in ("", "stock,", "Stock"):
         with pytest.raises(UsageError, match="there is no rung"):
             picked(wrong)
+
+
+H200 = Hardware(
+    1,
+    "NVIDIA H200",
+    140.4,
+    compute_capability=(9, 0),
+    packages={
+        "fla-core": "0.6.0", "triton": "3.6.0", "tilelang": "0.1.15", "flash-qla": "0.1.3", "liger-kernel": "0.8.5",
+    },
+)  # fmt: skip
+ONE_GPU = ROOT / "configs" / "qwen27b-one-gpu.yaml"
+
+
+def plan_on_an_h200(rung: Rung) -> Plan:
+    given = ("model.path=builtin:qwen3.8-27b", "model.weights=random", "kernels.conv=fla")
+    loaded = load_recipe(ONE_GPU, given)
+    recipe = load_recipe(ONE_GPU, [*given, *rung.sets(loaded.recipe)]).recipe
+    return resolve(recipe, H200, find_model(recipe.model), None)
+
+
+def test_on_an_h200_every_rung_of_the_27b_is_what_it_says() -> None:
+    plans = {rung.name: plan_on_an_h200(rung) for rung in LADDER}
+    kernels = {name: plan.recipe.kernels for name, plan in plans.items()}
+    slots = ("linear_attention", "conv", "attention", "norm", "gated_norm", "mlp", "loss")
+    assert {name: [getattr(chosen, slot) for slot in slots] for name, chosen in kernels.items()} == {
+        "stock": ["torch", "torch", "sdpa", "torch", "torch", "torch", "torch"],
+        "+ kernels": ["flash_qla", "fla", "sdpa", "liger", "fla", "liger", "chunked"],
+        "+ packing": ["flash_qla", "fla", "varlen", "liger", "fla", "liger", "chunked"],
+        "+ everything": ["flash_qla", "fla", "varlen", "liger", "fla", "liger", "chunked"],
+        "published": ["flash_qla", "fla", "sdpa", "torch", "fla", "torch", "torch"],
+    }
+    assert len({plan.recipe.optimizer for plan in plans.values()}) == 1
+    assert len({plan.recipe.batching.tokens for plan in plans.values()}) == 1
