@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from sft_cli.cli import check_kernels, data, export, init, launch, plan, profile, report, schema, train
+from sft_cli.cli import bench, check_kernels, data, export, init, launch, plan, profile, report, schema, train
 from sft_cli.cli.errors import reporting_errors
 from sft_cli.cli.options import DebugOption
 
@@ -32,6 +32,7 @@ for _command in (
     check_kernels.check_kernels,
     plan.plan,
     data.data,
+    bench.bench,
     export.export,
     report.report,
     schema.schema,

@@ -15,18 +15,20 @@ if TYPE_CHECKING:
 
 
 def plan_run(
-    loaded: Loaded, joined: Joined | None, start: Start | None, *, progress: bool
+    loaded: Loaded, joined: Joined | None, start: Start | None, *, progress: bool, layers: int | None = None
 ) -> tuple[Plan, PreparedData]:
     """Recipe, hardware, model and data of a run, resolved; downloads what the hub cache lacks.
 
     Args:
         joined: the launcher that has started this process as one of its ranks; None where there is none.
         start: the checkpoint that the run goes on from; None for step 0.
+        layers: of the model the first ones alone, with random weights; None: all of it.
     """
     from sft_cli.cli.resume import with_remaining_steps
     from sft_cli.data.rows import rows_hash
     from sft_cli.plan.chat_template import find_chat_template
     from sft_cli.plan.hardware import find_hardware
+    from sft_cli.plan.layer_slice import first_layers
     from sft_cli.plan.model_facts import fetch_weights, find_model, find_tokenizer
     from sft_cli.plan.resolve import resolve
     from sft_cli.plan.safetensors_header import stored_tensors
@@ -35,6 +37,8 @@ def plan_run(
     recipe, places = loaded.recipe, loaded.places
     hardware = find_hardware()
     model = find_model(recipe.model, places, download=True)
+    if layers is not None:
+        model = first_layers(model, layers)
     tokenizer_folder = find_tokenizer(recipe.model, places, download=True)
     model = fit_vocabulary(model, tokenizer_folder, places)
     ranks = joined.ranks.world_size if joined is not None else None

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from sft_cli.plan.architecture import Architecture, read_architecture
+from sft_cli.plan.benching import Benching
 from sft_cli.plan.probed_model import ProbedModel
 from sft_cli.plan.profiling import Profiling
 from sft_cli.recipe.schema import Recipe
@@ -120,6 +121,8 @@ class Plan(Fact):
     """Floating-point operations of forward and backward for one token, recomputation not counted."""
     profiling: Profiling | None = None
     """Profile some steps in place of training."""
+    benching: Benching | None = None
+    """Time some steps in place of training."""
 
     def write(self, path: Path) -> None:
         path.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")

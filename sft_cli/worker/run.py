@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -45,6 +46,7 @@ from sft_cli.worker.assemble import (
     write_exactness_json,
     write_kernels_json,
 )
+from sft_cli.worker.bench import WarmUp, bench_run
 from sft_cli.worker.export import export_model, open_source
 from sft_cli.worker.out_of_memory import explain, is_out_of_memory
 from sft_cli.worker.prewarm import prewarm_kernels
@@ -101,7 +103,9 @@ def _train(
     with ExitStack() as stack:
         view = stack.enter_context(open_view(session.terminal, loader.total_steps, session.events.said))
         inner = InnerBackends.listening()
+        began = time.perf_counter()
         prewarm_kernels(plan, device, view.say, lambda: bool(session.stop.requested))
+        compiling, first_use = time.perf_counter() - began, 0.0
         model, reduction = assemble_model(plan, mesh, device, source, view.say, is_resumed=resume is not None)
         optimizer = build_adamw(model.parameters(), recipe.optimizer, seed=recipe.train.seed)
         if resume is not None:
@@ -113,14 +117,17 @@ def _train(
         meter = assemble_meter(plan, device, totals(progress))
         if device.type == "cuda":
             view.say("warming up: a step that changes nothing, of the largest micro-batch; tunes kernels new to it")
-            view.say(f"warmed up in {warm_up(loader.heaviest_micro_batch(), train_step):.0f} s")
+            first_use = warm_up(loader.heaviest_micro_batch(), train_step)
+            view.say(f"warmed up in {first_use:.0f} s")
         kernels, warning = pass_kernels_check(plan, model, inner.taken)
         if warning is not None:
             view.say(warning)
         exactness = pass_exactness_gate(plan, model, device)
         view.say(exactness.line())
-        if plan.profiling is not None:
+        if plan.profiling is not None or plan.benching is not None:
             report = Report(meter, None, view, learning_rate, lambda: None)
+            if plan.benching is not None:
+                return bench_run(plan, loader, train_step, report, session, WarmUp(compiling, first_use))
             return profile_run(plan, folder, loader, train_step, report, session)
         if is_dry_run:
             dry_run(loader.heaviest_step(), train_step, view.say, meter.peak_memory_gib)

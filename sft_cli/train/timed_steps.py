@@ -1,0 +1,67 @@
+"""Some real steps, each with its own time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from sft_cli.data.loader import StepBatches
+from sft_cli.errors import DataError
+from sft_cli.plan.benching import Benching
+from sft_cli.telemetry.meter import Window
+from sft_cli.train.report import Report
+from sft_cli.train.step import TrainStep
+
+
+@dataclass(frozen=True)
+class Timed:
+    """What the steps were."""
+
+    warm_up: tuple[Window, ...]
+    """One a step that came before those that count."""
+    timed: tuple[Window, ...]
+    """One a step."""
+    stopped_by: int
+    """The signal that ended it early; 0 when all were taken."""
+    was_finite: bool
+
+
+def timed_steps(
+    benching: Benching,
+    steps: Iterator[StepBatches],
+    train_step: TrainStep,
+    report: Report,
+    stop_signal: Callable[[], int],
+) -> Timed:
+    """Takes the first steps of a run. Every rank must take part.
+
+    Each step's numbers are read, as a run that logs every step does: so a step ends when the device has done it.
+
+    Args:
+        steps: as `report.waiting` gives them. It takes no more than it needs, so that others can go on.
+
+    Raises:
+        DataError: there are too few: a stream has ended.
+    """
+    windows: list[Window] = []
+    wanted, was_finite = benching.warm_up + benching.steps, True
+    for batches in islice(steps, wanted):
+        result = train_step(batches.step, batches.micro_batches, stop_signal())
+        was_finite &= result.read().first_bad_step == 0
+        report.count(result)
+        windows.append(report.meter.read())
+        if result.totals.stop_signal:
+            return Timed((), (), result.totals.stop_signal, was_finite)
+    if len(windows) < wanted:
+        raise too_few(len(windows), benching)
+    return Timed(tuple(windows[: benching.warm_up]), tuple(windows[benching.warm_up :]), 0, was_finite)
+
+
+def too_few(found: int, benching: Benching) -> DataError:
+    """A stream that has ended before the bench."""
+    return DataError(
+        f"the stream has {found} steps, and a bench takes {benching.all_steps}",
+        where="data.streaming",
+        fix="Write `streaming: false`, or ask for fewer --steps.",
+    )
