@@ -11,7 +11,7 @@ from sft_cli.telemetry.health import Place
 WINDOW_STEPS = 20
 """A rank's time is the median of so many steps: packs differ, and so does a step in which a host was interrupted."""
 SLOW_SHARE = 0.10
-"""Slower by this much is told."""
+"""Slower by this much, or more, is told."""
 _AGAIN_SHARE = 0.07
 """And by less than this is over, so that a rank at the limit is not told again and again."""
 
@@ -51,7 +51,7 @@ class SlowRanks:
         excesses = [own / median(medians[:rank] + medians[rank + 1 :]) - 1 for rank, own in enumerate(medians)]
         self.slowest = Slowest(*max(enumerate(excesses), key=lambda item: item[1]))
         for rank, excess in enumerate(excesses):
-            if excess > SLOW_SHARE and rank not in self._told:
+            if excess >= SLOW_SHARE and rank not in self._told:
                 self._told.add(rank)
                 yield (
                     f"WARNING: {self._place.of(rank)} computes {excess:.0%} slower than the others, who wait for it "

@@ -128,12 +128,13 @@ class StepMeters:
                 self._moments.forget(moment)
 
     def _time(self, block: nn.Module) -> None:
-        # Not part of what may be compiled.
-        @torch.compiler.disable
         def note(*unused: Any) -> None:
             if self._current is not None and self._is_timing_blocks:
                 self._current.blocks.append(self._moments.now())
 
+        if block._compiled_call_impl is not None:
+            # Compiled with its hooks. Not asked for otherwise: it imports the compiler, which takes seconds.
+            note = torch.compiler.disable(note)
         # After FSDP2's own, which waits for the weights; and before it lets go of them.
         block.register_forward_pre_hook(note)
         block.register_forward_hook(note, prepend=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
@@ -28,15 +27,14 @@ class TensorBoard(Tracker):
     replaces_steps = True
 
     def __init__(self, opening: Opening) -> None:
-        folder = Path(opening.run_id or opening.folder / "tensorboard")
-        self.run_id = str(folder)
-        self._writer = EventFileWriter(self.run_id, flush_secs=_SECONDS_BETWEEN_FLUSHES)
+        self.run_id = "tensorboard"
+        self._writer = EventFileWriter(str(opening.folder / self.run_id), flush_secs=_SECONDS_BETWEEN_FLUSHES)
         self._add(Event(file_version="brain.Event:2"))
-        if opening.run_id is not None:
-            # TensorBoard forgets what it has read of this step and later ones.
-            self._add(Event(session_log=SessionLog(status=SessionLog.START), step=opening.resumed_at + 1))
-        else:
-            self._add(Event(summary=_table("recipe", opening.config)))
+        # TensorBoard forgets what other files of the folder have of this step and later ones: of a run that was ended
+        # after its last checkpoint, or that failed before its first.
+        first_step = opening.resumed_at + 1 if opening.resumed_at else 0
+        self._add(Event(session_log=SessionLog(status=SessionLog.START), step=first_step))
+        self._add(Event(summary=_table("recipe", opening.config), step=opening.resumed_at))
 
     def log(self, points: Sequence[Point]) -> None:
         for point in points:
