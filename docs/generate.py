@@ -70,17 +70,18 @@ a GPU does not say is left out, and the run says so once at its start; a MIG sli
 neither utilization nor activity.
 
 **How time is split.** `forward_seconds`, `backward_seconds` and `optimizer_seconds` are measured on the device: events
-on the stream that computes, read when they are past, so that nobody waits for them. What communication and host keep the
-device waiting is in the part in which it waits. `data_wait_seconds` is the host's, and may lie beside the device's work:
-the parts don't add up to `step_seconds`, and where little is missing, little else goes on.
+on the stream that computes, read when they are past, so that nobody waits for them. What communication and host keep
+the device waiting is in the part in which it waits. `data_wait_seconds` is the host's, and may lie beside the device's
+work: so the parts need not add up to `step_seconds`.
 
 **What is told in words.** Rank 0 says it on the terminal once, and again when it has changed:
 - a GPU that is too hot, braked for power, held at clocks that someone has set, or limited to less power than its own;
   not the ordinary power cap. It is over when it was not seen for a minute;
 - memory errors that ECC could not correct, and NVLink errors, since the run was started;
-- a rank that computes 10% slower than the others: the forward of up to eight layers in the middle of the model, the first
-  micro-batch of each step, per slot. Inside a layer nobody waits for another rank, so this tells them apart, where a
-  step takes all of them the same time. Medians of 20 steps are compared. It travels with the step's one collective.
+- a rank that computes 10% slower than the others: the forward of up to eight layers in the middle of the model, in the
+  first micro-batch of each step, per slot. Inside a layer nobody waits for another rank, so this tells them apart,
+  where a step takes all of them the same time. Medians of 20 steps are compared. It travels with the step's one
+  collective.
 
 All of that is of every rank's GPU. [trackers.md](trackers.md) says how the same numbers get elsewhere.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
 import subprocess
 import sys
@@ -76,6 +77,7 @@ class TrackerProcess:
         try:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:
+            self._has_failed = True  # that it was killed is not to be told beside it
             self._process.kill()
             self._process.wait()
             self._say("was not done in time after the last step: what it had not sent by then is missing there")
@@ -87,13 +89,14 @@ class TrackerProcess:
         is_open = True
         while (message := self._waiting.get()) is not None:
             if is_open:
+                # Not through the stream: what its buffer holds when the pipe breaks would be an error once more later.
+                left = (json.dumps(message) + "\n").encode()
                 try:
-                    stream.write(json.dumps(message) + "\n")
-                    stream.flush()
+                    while left:
+                        left = left[os.write(stream.fileno(), left) :]
                 except BrokenPipeError:  # it has ended, and why is said where that is noticed
                     is_open = False
-        if is_open:
-            stream.close()
+        stream.close()
 
     def _listen(self, stream: IO[str]) -> None:
         for line in stream:
@@ -111,7 +114,9 @@ class TrackerProcess:
         self._has_failed = True
 
     def _say(self, words: str) -> None:
-        self._said.append(f"WARNING: tracker {self._name} {words}; the run and metrics.jsonl go on without it")
+        self._said.append(
+            f"WARNING: tracker {self._name} {words}; training is not touched by it, and metrics.jsonl has every step"
+        )
 
     def _write_log(self, stream: IO[str]) -> None:
         with self._log.open("a", encoding="utf-8") as log:
