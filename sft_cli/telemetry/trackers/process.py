@@ -100,6 +100,8 @@ class TrackerProcess:
 
     def _listen(self, stream: IO[str]) -> None:
         for line in stream:
+            if not line.startswith("{"):
+                continue  # printed by what starts with every Python here, before the tracker had its own way out
             message = json.loads(line)
             if "failed" in message:
                 self._fail(message["failed"])

@@ -38,11 +38,12 @@ class Trackers:
         self._processes: list[TrackerProcess] = []
 
     def __enter__(self) -> Self:
-        if self._names:
-            self._opening.folder.mkdir(exist_ok=True)
-        self._processes = [
-            TrackerProcess(name, self._opening, self._logs / f"tracker-{name}.log") for name in self._names
-        ]
+        for name in self._names:
+            try:
+                self._opening.folder.mkdir(exist_ok=True)
+                self._processes.append(TrackerProcess(name, self._opening, self._logs / f"tracker-{name}.log"))
+            except OSError as error:  # no more processes, or a full disk: the run will meet that itself, or not
+                self._say(f"WARNING: tracker {name} can't be started: {error}; metrics.jsonl has every step")
         return self
 
     def __exit__(

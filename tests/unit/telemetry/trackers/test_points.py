@@ -140,3 +140,17 @@ def test_a_run_without_trackers_leaves_no_folder(
     with open_trackers((), pytest.fail) as trackers:
         trackers.write(make_step(1))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_tracker_that_can_not_be_started_is_told_and_no_more(
+    open_trackers: Any, make_step: Callable[..., StepRecord], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: Any) -> Recorder:
+        raise BlockingIOError("Resource temporarily unavailable")
+
+    monkeypatch.setattr(trackers_module, "TrackerProcess", refuse)
+    said: list[str] = []
+    with open_trackers(("mlflow",), said.append) as trackers:
+        trackers.write(make_step(1))
+    (line,) = said
+    assert "tracker mlflow can't be started: Resource temporarily unavailable" in line
