@@ -75,8 +75,8 @@ the device waiting is in the part in which it waits. `data_wait_seconds` is the 
 work: so the parts need not add up to `step_seconds`.
 
 **What is told in words.** Rank 0 says it on the terminal once, and again when it has changed:
-- a GPU that is too hot, braked for power, held at clocks that someone has set, or limited to less power than its own;
-  not the ordinary power cap. It is over when it was not seen for a minute;
+- a GPU that is too hot, braked for power, held below its highest clock by a setting, or limited to less power than
+  its own; not the ordinary power cap. It is over when it was not seen for a minute;
 - memory errors that ECC could not correct, and NVLink errors, since the run was started;
 - a rank that computes 10% slower than the others: the forward of up to eight layers in the middle of the model, in the
   first micro-batch of each step, per slot. Inside a layer nobody waits for another rank, so this tells them apart,

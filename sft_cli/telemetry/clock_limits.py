@@ -17,10 +17,11 @@ LIMITS = {
 }
 """`nvmlClocksEventReasons` by bit, as metrics.jsonl names them."""
 
-_BY_HARDWARE, _HEAT_OR_BRAKE = 0x8, 0x40 | 0x80
+_SETTING, _BY_HARDWARE, _HEAT_OR_BRAKE = 0x2, 0x8, 0x40 | 0x80
+_LOW_CLOCK_SHARE = 0.95
 
 TOLD = {
-    0x2: "runs at clocks that someone has set (`nvidia-smi -rac` and `-rgc` undo it)",
+    _SETTING: "is held below its highest clock by a setting (`nvidia-smi -rac` and `-rgc` undo one that someone made)",
     _BY_HARDWARE: "is slowed down by its hardware, for heat or for power",
     0x20: "is slowed down because it is too hot (thermal slowdown by software): look at its cooling",
     0x40: "is slowed down because it is too hot (thermal slowdown by hardware): look at its cooling",
@@ -29,8 +30,10 @@ TOLD = {
 """What a user is told, by bit. Not the software's power cap, under which every busy data-centre GPU is all the time."""
 
 
-def told(bits: int) -> int:
-    """Those of the bits that a user is told."""
+def told(bits: int, sm_clock_mhz: int | None, highest_mhz: int | None) -> int:
+    """Those of the bits that a user is told. A setting that is the highest clock there is slows nothing down."""
+    if sm_clock_mhz is None or highest_mhz is None or sm_clock_mhz >= _LOW_CLOCK_SHARE * highest_mhz:
+        bits &= ~_SETTING
     if bits & _HEAT_OR_BRAKE:
         bits &= ~_BY_HARDWARE  # says no more than they do
     return bits & sum(TOLD)

@@ -15,6 +15,8 @@ from sft_cli.telemetry.nvml_device import Errors, NvmlDevice, Sample, open_devic
 SECONDS_BETWEEN_SAMPLES = 1.0
 _SAMPLES_BETWEEN_ERRORS = 10
 """Counters of errors stand still while all is well."""
+_SECONDS_TO_END = 5.0
+"""For a sample: a driver whose GPU is gone may not answer, and the run's end is not to hang on that."""
 _LOW_POWER_SHARE = 0.95
 """A power limit below this share of the GPU's own is told."""
 
@@ -64,6 +66,7 @@ class GpuSampler:
         """What this driver does not say of this GPU, in words."""
         if device is not None:
             self._errors_at_start = self._errors = device.errors()
+            self._highest_mhz = device.highest_sm_clock_mhz()
             self._own_health = LOW_POWER_LIMIT if _has_low_limit(device.power_limits_w()) else 0
             self._take()
             self.unavailable = list(_unavailable(self._samples[0], self._errors, device.counts_activity))
@@ -80,7 +83,7 @@ class GpuSampler:
             yield
         finally:
             self._is_over.set()
-            thread.join()
+            thread.join(_SECONDS_TO_END)
 
     def read(self) -> GpuReading | None:
         """Since the last reading; the same once more where no sample has been taken since. None without a GPU."""
@@ -109,7 +112,7 @@ class GpuSampler:
         assert self._device is not None
         sample = self._device.sample()
         errors = self._device.errors() if with_errors else self._errors
-        health = self._own_health | clock_limits.told(sample.clock_limits or 0)
+        health = self._own_health | clock_limits.told(sample.clock_limits or 0, sample.sm_clock_mhz, self._highest_mhz)
         health |= ECC_ERRORS * _has_grown(self._errors_at_start.ecc_uncorrected, errors.ecc_uncorrected)
         health |= NVLINK_ERRORS * _has_grown(self._errors_at_start.nvlink, errors.nvlink)
         with self._lock:

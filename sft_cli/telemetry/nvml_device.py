@@ -112,6 +112,10 @@ class NvmlDevice:
         )
         return Errors(corrected, uncorrected, self._nvlink_errors())
 
+    def highest_sm_clock_mhz(self) -> int | None:
+        """That the GPU can run at."""
+        return self._number(ctypes.c_uint(), "nvmlDeviceGetMaxClockInfo", _SM_CLOCK)
+
     def power_limits_w(self) -> tuple[float, float] | None:
         """What is enforced, and what the GPU came with."""
         names = ("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementDefaultLimit")

@@ -32,6 +32,9 @@ class Device:
     def errors(self) -> Errors:
         return self.now_errors
 
+    def highest_sm_clock_mhz(self) -> int | None:
+        return 1980
+
     def power_limits_w(self) -> tuple[float, float] | None:
         return self.limits
 
@@ -109,6 +112,11 @@ def test_errors_count_from_the_start_of_the_run() -> None:
 )
 def test_the_ordinary_power_cap_is_not_worth_a_word(limits: int, told: int) -> None:
     assert sampler(Device(clock_limits=limits)).health() == told
+
+
+@pytest.mark.parametrize(("clock", "told"), [(1500, 0x2), (1980, 0), (1900, 0), (None, 0)])
+def test_a_setting_is_told_where_it_holds_the_clock_down(clock: int | None, told: int) -> None:
+    assert sampler(Device(clock_limits=0x2, sm_clock_mhz=clock)).health() == told
 
 
 def test_a_limit_below_the_gpus_own() -> None:

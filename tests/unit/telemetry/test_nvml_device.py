@@ -64,6 +64,10 @@ class OldNvml:
     def nvmlDeviceGetClockInfo(self, handle: ctypes.c_void_p, clock: int, into: Any) -> int:
         return self._only_whole(handle, into, {1: 1755, 2: 3201}[clock])
 
+    def nvmlDeviceGetMaxClockInfo(self, handle: ctypes.c_void_p, clock: int, into: Any) -> int:
+        assert clock == 1
+        return self._only_whole(handle, into, 1980)
+
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: ctypes.c_void_p, into: Any) -> int:
         return self._only_whole(handle, into, 0x4)
 
@@ -149,6 +153,7 @@ def test_all_that_a_new_driver_says(monkeypatch: pytest.MonkeyPatch) -> None:
         assert first.activity == second.activity == third.activity == Activity(sm=0.8, tensor=0.6, memory=None)
         assert device.errors() == Errors(ecc_corrected=17, ecc_uncorrected=5, nvlink=1 + 3 + 4)
         assert device.power_limits_w() == (500, 700)
+        assert device.highest_sm_clock_mhz() == 1980
         assert nvml.shut_down == 0
     assert nvml.shut_down == 1
     assert nvml.freed == nvml.allocated == [100, 101]
