@@ -20,7 +20,7 @@ from sft_cli.plan.resumption import RULES, MayChange
 from sft_cli.recipe.keys import Key, keys, sections
 from sft_cli.recipe.unbuilt import KEYS
 from sft_cli.recipe.validate import shown_default
-from sft_cli.telemetry.fields import FIELDS, Field, Line
+from sft_cli.telemetry.metric_fields import FIELDS, Field, Line
 
 EMPTY = Parameter.empty
 DOCS = Path(__file__).parent

@@ -86,7 +86,7 @@ def to_line(record: StepRecord | EvaluationRecord | DoneRecord) -> str:
 
 
 def values_of(record: StepRecord | EvaluationRecord | DoneRecord) -> dict[str, Value]:
-    """What a line says, by the names of `telemetry/fields.py`."""
+    """What a line says, by the names of `telemetry/metric_fields.py`."""
     match record:
         case StepRecord():
             values = _step_values(record)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sft_cli.telemetry.fields import FIELDS, Field, Line, When
+from sft_cli.telemetry.metric_fields import FIELDS, Field, Line, When
 from sft_cli.telemetry.gpu import GpuReading
 from sft_cli.telemetry.meter import PhaseSeconds, Totals
 from sft_cli.telemetry.metrics_file import values_of
