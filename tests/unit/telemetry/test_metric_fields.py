@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from sft_cli.telemetry.metric_fields import FIELDS, Field, Line, When
 from sft_cli.telemetry.gpu import GpuReading
 from sft_cli.telemetry.meter import PhaseSeconds, Totals
+from sft_cli.telemetry.metric_fields import FIELDS, Field, Line, When
 from sft_cli.telemetry.metrics_file import values_of
 from sft_cli.telemetry.records import DoneRecord, EvaluationRecord, StepRecord
 from sft_cli.telemetry.slow_ranks import Slowest
