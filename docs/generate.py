@@ -1,4 +1,4 @@
-"""Writes the pages that follow from the code: recipe.md, cli.md, errors.md, backends.md and resume.md.
+"""Writes the pages that follow from the code: recipe.md, cli.md, errors.md, backends.md, resume.md and metrics.md.
 
 `python docs/generate.py` writes them, `--check` fails where one is out of date.
 """
@@ -20,6 +20,7 @@ from sft_cli.plan.resumption import RULES, MayChange
 from sft_cli.recipe.keys import Key, keys, sections
 from sft_cli.recipe.unbuilt import KEYS
 from sft_cli.recipe.validate import shown_default
+from sft_cli.telemetry.metric_fields import FIELDS, Field, Line
 
 EMPTY = Parameter.empty
 DOCS = Path(__file__).parent
@@ -58,6 +59,33 @@ A section's rule is that of all its keys that have none of their own. [checkpoin
 | key | may change | because |
 |---|---|---|"""
 
+METRICS_HEAD = """# metrics.jsonl
+
+One JSON object a line, written by rank 0 and on disk as soon as the line is: `tail -f` it, or read it with pandas
+(`pd.read_json(path, lines=True)`). A training step is a line with `step` and `loss` and without `event`; with
+`telemetry.log_every_steps` above 1 a line stands for all steps since the one before. What is no finite number is null.
+`gpu_` fields are of rank 0's GPU, found by its UUID, whatever `CUDA_VISIBLE_DEVICES` says; a thread samples it once a
+second, and a line has all samples since the line before (or the last one again, where there is none). What a driver or
+a GPU does not say is left out, and the run says so once at its start; a MIG slice has its whole GPU's sensors, and
+neither utilization nor activity.
+
+**How time is split.** `forward_seconds`, `backward_seconds` and `optimizer_seconds` are measured on the device: events
+on the stream that computes, read when they are past, so that nobody waits for them. What communication and host keep
+the device waiting is in the part in which it waits. `data_wait_seconds` is the host's, and may lie beside the device's
+work: so the parts need not add up to `step_seconds`.
+
+**What is told in words.** Rank 0 says it on the terminal once, and again when it has changed:
+- a GPU that is too hot, braked for power, held below its highest clock by a setting, or limited to less power than
+  its own; not the ordinary power cap. It is over when it was not seen for a minute;
+- memory errors that ECC could not correct, and NVLink errors, since the run was started;
+- a rank that computes 10% slower than the others: the forward of up to eight layers in the middle of the model, in the
+  first micro-batch of each step, per slot. Inside a layer nobody waits for another rank, so this tells them apart,
+  where a step takes all of them the same time. Medians of 20 steps are compared. It travels with the step's one
+  collective.
+
+All of that is of every rank's GPU. [trackers.md](trackers.md) says how the same numbers get elsewhere.
+"""
+
 CLI_HEAD = """# The command line
 
 `sftune COMMAND [RECIPE] [--set section.key=value]...`, or `python -m sft_cli`. Without RECIPE: `sftune.yaml` in the
@@ -73,6 +101,7 @@ def pages() -> dict[str, str]:
         "errors.md": errors_page(),
         "backends.md": backends_page(),
         "resume.md": resume_page(),
+        "metrics.md": metrics_page(),
     }
 
 
@@ -111,7 +140,7 @@ def _not_built(key: Key) -> str:
     entry = next((entry for entry in KEYS if entry.key == key.dotted), None)
     if entry is None:
         return ""
-    words = [word for word in key.words if not entry.is_built(word) and key.path != ("telemetry", "trackers")]
+    words = [word for word in key.words if not entry.is_built(word)]
     if words:
         return ", ".join(f"`{word}`" for word in words)
     return f"other than `{shown_default(key.field.get_default())}`"
@@ -163,6 +192,20 @@ def resume_page() -> str:
     words = {MayChange.FREELY: "freely", MayChange.TOLD: "yes, and it is told", MayChange.NEVER: "no"}
     rows = [f"| `{rule.key}` | {words[rule.may_change]} | {rule.because} |" for rule in RULES]
     return "\n".join([NOTE, RESUME_HEAD, *rows, ""])
+
+
+def metrics_page() -> str:
+    """Every field of metrics.jsonl."""
+    parts = [NOTE, METRICS_HEAD]
+    for line in Line:
+        rows = "\n".join(_field_row(field) for field in FIELDS if field.line is line)
+        title = line.value[0].upper() + line.value[1:]
+        parts.append(f"## {title}\n\n| field | unit | | |\n|---|---|---|---|\n{rows}\n")
+    return "\n".join(parts)
+
+
+def _field_row(field: Field) -> str:
+    return f"| `{field.name}` | {field.unit} | {field.meaning} | {field.when.value} |"
 
 
 def errors_page() -> str:

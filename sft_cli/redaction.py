@@ -6,7 +6,14 @@ import os
 import re
 
 HIDDEN = "<hidden>"
-TOKEN_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+TOKEN_VARIABLES = (
+    "HF_TOKEN",
+    "HUGGING_FACE_HUB_TOKEN",
+    "WANDB_API_KEY",
+    "MLFLOW_TRACKING_TOKEN",
+    "MLFLOW_TRACKING_PASSWORD",
+    "TRACKIO_WRITE_TOKEN",
+)
 
 _TOKEN = re.compile(r"(?<![A-Za-z0-9])hf_[A-Za-z0-9]{8,}")
 _WORD_LENGTH = 15

@@ -50,10 +50,12 @@ def train(
     from sft_cli.launch.join import find_join
     from sft_cli.launch.nodes import find_nodes
     from sft_cli.launch.run_folder import require_free
+    from sft_cli.plan.trackers import require_trackers
     from sft_cli.recipe.inputs import check_chat_template, check_data
 
     check_data(loaded.recipe, loaded.places)
     check_chat_template(loaded.recipe, loaded.places)
+    require_trackers(loaded.recipe.telemetry.trackers, loaded.places)
     joined = find_join(os.environ)
     nodes = find_nodes(loaded.recipe.launch, os.environ, loaded.places) if joined is None else None
     if nodes is not None:

@@ -52,6 +52,8 @@ class Batch:
     over them, and would compute them from `cu_seq_lens` by reading that back from the device. None: padding."""
     tokens: int
     """Real tokens, padding excluded."""
+    squared_lengths: int = 0
+    """Sum over rows of their real tokens squared: what attention's work grows with."""
     row_ids: tuple[int, ...] = ()
     """Which of the tokenised rows are in it."""
 
@@ -109,7 +111,9 @@ class Batch:
     def emptied(self) -> Batch:
         """A filler of zero weight: the same shapes and slots, no target, no real token."""
         nothing = self.supervised_positions[:0]
-        return replace(self, supervised_positions=nothing, supervised_targets=nothing, tokens=0, row_ids=())
+        return replace(
+            self, supervised_positions=nothing, supervised_targets=nothing, tokens=0, squared_lengths=0, row_ids=()
+        )
 
     def _each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
         changed: dict[str, Any] = {
@@ -146,6 +150,7 @@ def pack_rows(rows: TokenizedRows, row_ids: Sequence[int], slots: int) -> Batch:
         seq_idx=torch.from_numpy(np.repeat(np.arange(len(segments), dtype=np.int32), segments))[None],
         chunk_indices=_chunk_indices(segments),
         tokens=used,
+        squared_lengths=sum(length**2 for length in lengths),
         row_ids=tuple(row_ids),
     )
 
@@ -177,6 +182,7 @@ def pad_rows(rows: TokenizedRows, row_ids: Sequence[int], length: int | None = N
         seq_idx=None,
         chunk_indices=None,
         tokens=int(lengths.sum()),
+        squared_lengths=int((lengths.astype(np.int64) ** 2).sum()),
         row_ids=tuple(row_ids),
     )
 

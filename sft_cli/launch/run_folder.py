@@ -47,6 +47,10 @@ class RunFolder:
         return self.path / "metrics.jsonl"
 
     @property
+    def trackers(self) -> Path:
+        return self.path / "trackers"
+
+    @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
 
@@ -76,6 +80,7 @@ class RunFolder:
             self.exactness_json,
             self.data_json,
             self.metrics_jsonl,
+            self.trackers,
             self.checkpoints,
             self.export,
             # Of an export that was cut off (`model/replaced_folder.py`).

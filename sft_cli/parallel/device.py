@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -48,7 +49,18 @@ def peak_memory_reader(device: torch.device) -> Callable[[], float] | None:
     """GiB of tensors at the worst moment of this process so far; None for a CPU."""
     if device.type == "cpu":
         return None
-    return lambda: torch.cuda.max_memory_allocated(device) / _GIB
+    return lambda: _allocator(device)["allocated_bytes"]["all"]["peak"] / _GIB
+
+
+def allocator_retries(device: torch.device) -> int | None:
+    """How often the allocator had to give unused memory back to the driver to find some: each waits for the GPU.
+    None for a CPU."""
+    return None if device.type == "cpu" else int(_allocator(device)["num_alloc_retries"])
+
+
+def _allocator(device: torch.device) -> dict[str, Any]:
+    # `memory_stats`, and `max_memory_allocated` by it, sorts hundreds of names for every number.
+    return torch.cuda.memory_stats_as_nested_dict(device)
 
 
 def gemm_tflops(device: torch.device, dtype: torch.dtype) -> float | None:
@@ -71,5 +83,5 @@ def gemm_tflops(device: torch.device, dtype: torch.dtype) -> float | None:
 
 
 def device_uuid(device: torch.device) -> str | None:
-    """As the driver gives it, `GPU-...`; None for a CPU."""
-    return None if device.type == "cpu" else f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+    """As CUDA has it, the same kind of number for a GPU and for a slice (MIG) of one; None for a CPU."""
+    return None if device.type == "cpu" else str(torch.cuda.get_device_properties(device).uuid)

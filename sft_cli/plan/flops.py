@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from sft_cli.plan.architecture import Architecture, DeltaNet
 from sft_cli.plan.parameters import count_parameters
 
@@ -27,12 +29,27 @@ def flops_per_token(shape: Architecture, row_tokens: float) -> float:
         row_tokens: length of the row that a token stands in; it attends to half of it on average. Where lengths
             differ, the mean over tokens: sum of squared lengths over sum of lengths.
     """
-    softmax = [layer for layer, linear in enumerate(shape.linear_attention) if not linear]
-    mixing = sum(attention_flops(shape, row_tokens, shape.windows[layer]) for layer in softmax)
-    if shape.delta_net is not None:
-        delta_layers = shape.linear_attention.count(True)
-        mixing += delta_layers * (delta_rule_flops(shape.delta_net) + convolution_flops(shape.delta_net))
-    return BACKWARD_AND_FORWARD * (2 * count_parameters(shape).matmul + mixing)
+    return TokenWork(shape)(row_tokens)
+
+
+class TokenWork:
+    """`flops_per_token` of one model, for many lengths: parameters are counted once."""
+
+    def __init__(self, shape: Architecture) -> None:
+        self._shape = shape
+        softmax = [layer for layer, linear in enumerate(shape.linear_attention) if not linear]
+        self._softmax_layers = Counter(shape.windows[layer] for layer in softmax)
+        mixing = 0.0
+        if shape.delta_net is not None:
+            delta_layers = shape.linear_attention.count(True)
+            mixing = delta_layers * (delta_rule_flops(shape.delta_net) + convolution_flops(shape.delta_net))
+        self._at_any_length = BACKWARD_AND_FORWARD * (2 * count_parameters(shape).matmul + mixing)
+
+    def __call__(self, row_tokens: float) -> float:
+        attention = sum(
+            layers * attention_flops(self._shape, row_tokens, window) for window, layers in self._softmax_layers.items()
+        )
+        return self._at_any_length + BACKWARD_AND_FORWARD * attention
 
 
 def attention_flops(shape: Architecture, row_tokens: float, window: int | None = None) -> float:

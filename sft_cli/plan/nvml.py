@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 LIBRARY = "libnvidia-ml.so.1"
 SUCCESS = 0
-GPU_SENSOR = 0
 NAME_BYTES = 96
 UUID_BYTES = 96
 
@@ -30,61 +29,22 @@ class _Memory(ctypes.Structure):
     _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
 
 
-class _Utilization(ctypes.Structure):
-    """`nvmlUtilization_t` of nvml.h, in percent."""
-
-    _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What a device is doing at one moment, in the driver's own units."""
-
-    utilization_percent: int
-    temperature_c: int
-    power_milliwatt: int
-
-
-@contextmanager
-def open_device(uuid: str) -> Iterator[Callable[[], Reading | None]]:
-    """A function that reads a device again and again; it gives None where the driver does not answer."""
-    try:
-        library = ctypes.CDLL(LIBRARY)
-    except OSError:
-        yield lambda: None
-        return
-    with _initialised(library) as ready:
-        handles = _handles_of(library, [uuid]) if ready else []
-        yield (lambda: _read(library, handles[0])) if handles else (lambda: None)
-
-
-def _read(library: ctypes.CDLL, handle: ctypes.c_void_p) -> Reading | None:
-    utilization, temperature, power = _Utilization(), ctypes.c_uint(), ctypes.c_uint()
-    answers = (
-        library.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(utilization)),
-        library.nvmlDeviceGetTemperature(handle, GPU_SENSOR, ctypes.byref(temperature)),
-        library.nvmlDeviceGetPowerUsage(handle, ctypes.byref(power)),
-    )
-    if any(answer != SUCCESS for answer in answers):
-        return None
-    return Reading(utilization.gpu, temperature.value, power.value)
-
-
 def list_devices(mig_uuids: Sequence[str] = ()) -> tuple[Device, ...]:
     """Every GPU of this machine in PCI order, then the MIG slices asked for; nothing where there is no driver."""
     try:
         library = ctypes.CDLL(LIBRARY)
     except OSError:
         return ()
-    with _initialised(library) as ready:
+    with initialised(library) as ready:
         if not ready:
             return ()
-        handles = [*_handles(library), *_handles_of(library, mig_uuids)]
+        handles = [*_handles(library), *handles_of(library, mig_uuids)]
         return tuple(_describe(library, handle) for handle in handles)
 
 
 @contextmanager
-def _initialised(library: ctypes.CDLL) -> Iterator[bool]:
+def initialised(library: ctypes.CDLL) -> Iterator[bool]:
+    """Whether the driver answers; while entered, handles are good."""
     # The library may be there without a kernel module: in a container, or after a failed update.
     if library.nvmlInit_v2() != SUCCESS:
         yield False
@@ -107,7 +67,8 @@ def _handles(library: ctypes.CDLL) -> list[ctypes.c_void_p]:
     return handles
 
 
-def _handles_of(library: ctypes.CDLL, uuids: Sequence[str]) -> list[ctypes.c_void_p]:
+def handles_of(library: ctypes.CDLL, uuids: Sequence[str]) -> list[ctypes.c_void_p]:
+    """Of those that are on this machine."""
     handles = []
     for uuid in uuids:
         handle = ctypes.c_void_p()

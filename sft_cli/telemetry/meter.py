@@ -34,6 +34,17 @@ class Window:
 
 
 @dataclass(frozen=True)
+class PhaseSeconds:
+    """Mean seconds of a step on this rank's device, its waiting for other ranks included."""
+
+    forward: float
+    backward: float
+    """Recomputation, gradient reduction, and updates that are made in it, included."""
+    optimizer: float
+    """Clipping and update."""
+
+
+@dataclass(frozen=True)
 class Totals:
     """What a run has done so far, over all ranks."""
 
@@ -57,7 +68,7 @@ class Meter:
             with meter.waiting_for_data():
                 batches = next(loader)
             ...
-            meter.count_step(tokens=..., supervised_tokens=..., slots=...)
+            meter.count_step(tokens=..., supervised_tokens=..., slots=..., squared_lengths=...)
             if time_to_log:
                 window = meter.read()
             with meter.paused():
@@ -69,7 +80,7 @@ class Meter:
     def __init__(
         self,
         *,
-        flops_per_token: float = 0.0,
+        flops_per_token: Callable[[float], float] = lambda row_tokens: 0.0,
         peak_flops_per_second: float | None = None,
         peak_memory_gib: Callable[[], float] | None = None,
         before: Totals | None = None,
@@ -77,7 +88,7 @@ class Meter:
     ) -> None:
         """
         Args:
-            flops_per_token: of forward and backward, recomputation not counted.
+            flops_per_token: of forward and backward, recomputation not counted, by the length of a token's row.
             peak_flops_per_second: of all devices together; None: `mfu` is None.
             peak_memory_gib: default: resident memory of this process.
             before: what a resumed run had done when it was saved.
@@ -111,12 +122,13 @@ class Meter:
         yield
         self._window.paused_seconds += self._clock() - begin
 
-    def count_step(self, *, tokens: int, supervised_tokens: int, slots: int) -> None:
-        """One optimizer step is done. All three are sums over all ranks and micro-batches."""
+    def count_step(self, *, tokens: int, supervised_tokens: int, slots: int, squared_lengths: int = 0) -> None:
+        """One optimizer step is done. All are sums over all ranks and micro-batches."""
         self._window.steps += 1
         self._window.tokens += tokens
         self._window.supervised_tokens += supervised_tokens
         self._window.slots += slots
+        self._window.squared_lengths += squared_lengths
 
     def read(self) -> Window:
         """The steps since the last reading; begins a new window.
@@ -137,7 +149,7 @@ class Meter:
             step_seconds=seconds / counts.steps,
             data_wait_seconds=counts.data_wait_seconds / counts.steps,
             tokens_per_second=tokens_per_second,
-            mfu=self._mfu(tokens_per_second),
+            mfu=self._mfu(tokens_per_second, counts.squared_lengths / max(counts.tokens, 1)),
             peak_memory_gib=self.peak_memory_gib(),
         )
         self._total.add(counts)
@@ -168,11 +180,15 @@ class Meter:
             tokens_per_second=counts.tokens / max(training_seconds, 1e-9),
         )
 
-    def _mfu(self, tokens_per_second: float) -> float | None:
-        """Achieved over peak FLOP/s; real tokens, no recomputation (PaLM, arXiv:2204.02311, appendix B)."""
+    def _mfu(self, tokens_per_second: float, row_tokens: float) -> float | None:
+        """Achieved over peak FLOP/s; real tokens, no recomputation (PaLM, arXiv:2204.02311, appendix B).
+
+        Args:
+            row_tokens: mean over tokens of the length of their rows, those of the window's own batches.
+        """
         if self._peak_flops_per_second is None:
             return None
-        return tokens_per_second * self._flops_per_token / self._peak_flops_per_second
+        return tokens_per_second * self._flops_per_token(row_tokens) / self._peak_flops_per_second
 
 
 @dataclass
@@ -181,6 +197,7 @@ class _Counts:
     tokens: int = 0
     supervised_tokens: int = 0
     slots: int = 0
+    squared_lengths: int = 0
     data_wait_seconds: float = 0.0
     paused_seconds: float = 0.0
 
@@ -189,6 +206,7 @@ class _Counts:
         self.tokens += other.tokens
         self.supervised_tokens += other.supervised_tokens
         self.slots += other.slots
+        self.squared_lengths += other.squared_lengths
         self.data_wait_seconds += other.data_wait_seconds
         self.paused_seconds += other.paused_seconds
 

@@ -7,15 +7,22 @@ import math
 import os
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TextIO
+from typing import Any, Protocol, Self, TextIO
 
 from sft_cli.telemetry.gpu import GpuReading
 from sft_cli.telemetry.records import DoneRecord, EvaluationRecord, StepRecord
+from sft_cli.telemetry.slow_ranks import Slowest
 
-Value = int | float | str | None
+Value = int | float | str | list[str] | None
 
 
-class MetricsFile:
+class Sink(Protocol):
+    """Takes the lines of a run."""
+
+    def write(self, record: StepRecord | EvaluationRecord | DoneRecord) -> None: ...
+
+
+class MetricsFile(Sink):
     """Appends to metrics.jsonl; every line is on disk when its method returns. Rank 0 only.
 
     Losses, norms and rates are written as exact floats. JSON has no NaN or infinity: both become null, so that
@@ -75,6 +82,11 @@ def _lines(path: Path) -> list[tuple[str, dict[str, Any]]]:
 
 def to_line(record: StepRecord | EvaluationRecord | DoneRecord) -> str:
     """One line of metrics.jsonl with its newline."""
+    return json.dumps(values_of(record), allow_nan=False) + "\n"
+
+
+def values_of(record: StepRecord | EvaluationRecord | DoneRecord) -> dict[str, Value]:
+    """What a line says, by the names of `telemetry/metric_fields.py`."""
     match record:
         case StepRecord():
             values = _step_values(record)
@@ -86,11 +98,11 @@ def to_line(record: StepRecord | EvaluationRecord | DoneRecord) -> str:
             }
         case DoneRecord():
             values = _done_values(record)
-    return json.dumps({key: _finite_or_null(value) for key, value in values.items()}, allow_nan=False) + "\n"
+    return {key: _finite_or_null(value) for key, value in values.items()}
 
 
 def _step_values(record: StepRecord) -> dict[str, Value]:
-    window = record.window
+    window, phases = record.window, record.phases
     return {
         "step": record.step,
         "epoch": round(record.epoch, 6),
@@ -101,23 +113,52 @@ def _step_values(record: StepRecord) -> dict[str, Value]:
         "supervised_tokens": window.supervised_tokens,
         "slots": window.slots,
         "tokens_per_second": round(window.tokens_per_second, 3),
-        "mfu": None if window.mfu is None else round(window.mfu, 6),
+        "mfu": _rounded(window.mfu, 6),
         "step_seconds": round(window.step_seconds, 6),
         "data_wait_seconds": round(window.data_wait_seconds, 6),
+        "forward_seconds": _rounded(phases and phases.forward, 6),
+        "backward_seconds": _rounded(phases and phases.backward, 6),
+        "optimizer_seconds": _rounded(phases and phases.optimizer, 6),
         "peak_memory_gib": round(window.peak_memory_gib, 4),
         "batch_hash": record.batch_hash,
+        **_rank_values(record.slowest),
         **_gpu_values(record.gpu),
+        **_known({"gpu_allocator_retries": record.allocator_retries}),
     }
+
+
+def _rank_values(slowest: Slowest | None) -> dict[str, Value]:
+    return {} if slowest is None else {"slowest_rank": slowest.rank, "slowest_rank_excess": round(slowest.excess, 4)}
 
 
 def _gpu_values(gpu: GpuReading | None) -> dict[str, Value]:
     if gpu is None:
         return {}
-    return {
-        "gpu_utilization": gpu.utilization,
-        "gpu_temperature_c": gpu.temperature_c,
-        "gpu_power_w": gpu.power_w,
-    }
+    return _known(
+        {
+            "gpu_utilization": _rounded(gpu.utilization, 4),
+            "gpu_temperature_c": gpu.temperature_c,
+            "gpu_power_w": _rounded(gpu.power_w, 1),
+            "gpu_sm_activity": _rounded(gpu.sm_activity, 4),
+            "gpu_tensor_activity": _rounded(gpu.tensor_activity, 4),
+            "gpu_memory_activity": _rounded(gpu.memory_activity, 4),
+            "gpu_sm_clock_mhz": _rounded(gpu.sm_clock_mhz, 1),
+            "gpu_memory_clock_mhz": _rounded(gpu.memory_clock_mhz, 1),
+            "gpu_clock_limits": None if gpu.clock_limits is None else list(gpu.clock_limits),
+            "gpu_ecc_corrected_errors": gpu.ecc_corrected_errors,
+            "gpu_ecc_uncorrected_errors": gpu.ecc_uncorrected_errors,
+            "gpu_nvlink_errors": gpu.nvlink_errors,
+        }
+    )
+
+
+def _known(values: dict[str, Value]) -> dict[str, Value]:
+    """What the driver does not say is left out."""
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)
 
 
 def _done_values(record: DoneRecord) -> dict[str, Value]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sft_cli.telemetry.gpu import GpuReading
-from sft_cli.telemetry.meter import Totals, Window
+from sft_cli.telemetry.meter import PhaseSeconds, Totals, Window
+from sft_cli.telemetry.slow_ranks import Slowest
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,12 @@ class StepRecord:
     """Stands for the rows of this step's global batch, as hexadecimal digits: the same for the same batch."""
     gpu: GpuReading | None = None
     """Of rank 0's GPU; None on a CPU."""
+    phases: PhaseSeconds | None = None
+    """Of rank 0, over steps that its device has done; None where it has done none since the line before."""
+    allocator_retries: int | None = None
+    """Of rank 0's GPU since the run began; None on a CPU."""
+    slowest: Slowest | None = None
+    """None with one rank, and until it is known."""
 
 
 @dataclass(frozen=True)

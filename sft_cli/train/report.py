@@ -1,17 +1,19 @@
-"""What a run tells: every number of the loop to the meter, metrics.jsonl and the terminal."""
+"""What a run tells: every number of the loop to the meter, metrics.jsonl, trackers and the terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 from sft_cli.data.batch import DIGEST_BITS
 from sft_cli.data.loader import StepBatches
 from sft_cli.parallel.ranges import marked
 from sft_cli.plan.profiling import DATA_WAIT
 from sft_cli.telemetry.gpu import GpuReading
-from sft_cli.telemetry.meter import Meter
-from sft_cli.telemetry.metrics_file import MetricsFile
+from sft_cli.telemetry.meter import Meter, PhaseSeconds
+from sft_cli.telemetry.metrics_file import Sink
+from sft_cli.telemetry.rank_watch import RankWatch
 from sft_cli.telemetry.records import DoneRecord, EvaluationRecord, StepRecord
 from sft_cli.telemetry.terminal import TerminalView
 from sft_cli.train.step import Numbers, StepResult
@@ -22,27 +24,41 @@ def batch_hash(digest: int) -> str:
     return f"{digest:0{DIGEST_BITS // 4}x}"
 
 
+def _nothing() -> None:
+    return None
+
+
+@dataclass(frozen=True)
+class Gauges:
+    """What lines of the log tell beside the meter's numbers; each is asked once a line."""
+
+    gpu: Callable[[], GpuReading | None] = _nothing
+    phases: Callable[[], PhaseSeconds | None] = _nothing
+    allocator_retries: Callable[[], int | None] = _nothing
+    ranks: RankWatch | None = None
+    """None where nobody would see what it says."""
+
+
 class Report:
     """Args:
-    metrics: None on ranks other than 0.
+    sinks: of records; none on ranks other than 0.
     view: silent on ranks other than 0.
     learning_rate: of a step.
-    read_gpu: see `gpu_sampler`.
     """
 
     def __init__(
         self,
         meter: Meter,
-        metrics: MetricsFile | None,
+        sinks: Sequence[Sink],
         view: TerminalView,
         learning_rate: Callable[[int], float],
-        read_gpu: Callable[[], GpuReading | None],
+        gauges: Gauges = Gauges(),
     ) -> None:
         self.meter = meter
-        self._metrics = metrics
+        self._sinks = sinks
         self._view = view
         self._learning_rate = learning_rate
-        self._read_gpu = read_gpu
+        self._gauges = gauges
         self.train_loss: float | None = None
         """Of the last step that was logged; None before it."""
         self.eval_loss: float | None = None
@@ -61,7 +77,16 @@ class Report:
 
     def count(self, result: StepResult) -> None:
         totals = result.totals
-        self.meter.count_step(tokens=totals.tokens, supervised_tokens=totals.supervised_tokens, slots=totals.slots)
+        self.meter.count_step(
+            tokens=totals.tokens,
+            supervised_tokens=totals.supervised_tokens,
+            slots=totals.slots,
+            squared_lengths=totals.squared_lengths,
+        )
+        if self._gauges.ranks is not None:
+            block_times = [own.block_time for own in totals.of_ranks]
+            for notice in self._gauges.ranks.notices(block_times, [own.health for own in totals.of_ranks]):
+                self.say(notice)
 
     def log(self, batches: StepBatches, numbers: Numbers, digest: int) -> None:
         """One line for the steps since the last one.
@@ -79,7 +104,10 @@ class Report:
             learning_rate=self._learning_rate(batches.step),
             window=self.meter.read(),
             batch_hash=batch_hash(digest),
-            gpu=self._read_gpu(),
+            gpu=self._gauges.gpu(),
+            phases=self._gauges.phases(),
+            allocator_retries=self._gauges.allocator_retries(),
+            slowest=None if self._gauges.ranks is None else self._gauges.ranks.slowest,
         )
         self._view.show_step(record)
         self._write(record)
@@ -102,5 +130,5 @@ class Report:
         self._write(DoneRecord(self.meter.totals(), self.train_loss, self.eval_loss))
 
     def _write(self, record: StepRecord | EvaluationRecord | DoneRecord) -> None:
-        if self._metrics is not None:
-            self._metrics.write(record)
+        for sink in self._sinks:
+            sink.write(record)

@@ -17,6 +17,7 @@ from sft_cli.optim.in_backward import InBackward
 from sft_cli.parallel.ranges import marked
 from sft_cli.parallel.reduction import GradientReduction
 from sft_cli.plan.profiling import BACKWARD, FORWARD, OPTIMIZER
+from sft_cli.train.step_meters import NoMeters, Own, StepMeters
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,10 @@ class Totals:
     digest: int = 0
     """Stands for the global batch, however it is spread over ranks: the sum of its micro-batches' digests, cut to
     their width."""
+    squared_lengths: int = 0
+    """Sum over rows of their real tokens squared."""
+    of_ranks: tuple[Own, ...] = ()
+    """What each rank tells of itself."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,7 @@ class TrainStep:
     reduction: GradientReduction = field(default_factory=GradientReduction.of_one_process)
     in_backward: InBackward | None = None
     """Where backward itself updates: `optimizer.in_backward`."""
+    meters: StepMeters = field(default_factory=NoMeters)
     first_bad_step: Tensor = field(init=False)
     """As in `StepResult`."""
 
@@ -92,16 +98,19 @@ class TrainStep:
             DataError: it is not the same on every rank.
         """
         assert self.in_backward is None or len(micro_batches) == 1, "the plan has made sure of that"
-        totals = agree(step, micro_batches, stop_signal, digest)
+        totals = agree(step, micro_batches, stop_signal, digest, self.meters.own())
+        self.meters.begin(micro_batches[0].slots)
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate(step)
         loss = self.backward(micro_batches, totals.supervised_tokens)
+        self.meters.mark(OPTIMIZER)
         dist.all_reduce(loss)
         grad_norm = self._clip() if self.in_backward is None else self.in_backward.grad_norm()
         is_bad = ~(loss.isfinite() & grad_norm.isfinite())
         self.first_bad_step.add_(step * (is_bad & (self.first_bad_step == 0)))
         if self.in_backward is None:
             self._update(is_bad)
+        self.meters.end()
         return StepResult(totals, loss, grad_norm, self.first_bad_step.clone())
 
     def rehearse(self, batch: Batch) -> None:
@@ -141,10 +150,12 @@ class TrainStep:
         loss = torch.zeros((), device=self.device)
         for index, batch in enumerate(micro_batches):
             self.reduction.before_backward(is_last=index == len(micro_batches) - 1)
+            self.meters.mark(FORWARD)
             batch = batch.to(self.device)
             with marked(FORWARD):
                 total = self.model(batch.model_inputs(), batch.supervised_positions, batch.supervised_targets)
             micro_loss = total / supervised_tokens
+            self.meters.mark(BACKWARD)
             with marked(BACKWARD):
                 micro_loss.backward()
             loss += micro_loss.detach()
@@ -154,31 +165,53 @@ class TrainStep:
         return loss
 
 
-def agree(step: int, micro_batches: Sequence[Batch], stop_signal: int, digest: int) -> Totals:
-    """One collective on the host: what the step is made of, and whether someone was told to stop.
+def agree(step: int, micro_batches: Sequence[Batch], stop_signal: int, digest: int, own: Own | None = None) -> Totals:
+    """One collective on the host: what the step is made of, whether someone was told to stop, and how each rank fares.
+
+    Args:
+        own: of this rank; each rank's numbers have a place of their own in what is summed.
 
     Raises:
         DataError: `digest` is not the same on every rank; on all of them.
     """
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    told = Own() if own is None else own
+    others_before, others_after = [0, 0] * rank, [0, 0] * (ranks - rank - 1)
     counts = torch.tensor(
         [
             sum(batch.supervised_tokens for batch in micro_batches),
             sum(batch.tokens for batch in micro_batches),
             sum(batch.slots for batch in micro_batches),
+            sum(batch.squared_lengths for batch in micro_batches),
             stop_signal == signal.SIGINT,
             stop_signal == signal.SIGTERM,
             sum(batch.digest for batch in micro_batches),
             digest,
             digest**2,
+            *others_before,
+            told.block_time,
+            told.health,
+            *others_after,
         ],
         dtype=torch.int64,
     )
     dist.all_reduce(counts)
-    supervised_tokens, tokens, slots, interrupted, terminated, batches, digests, squares = counts.tolist()
-    if squares * dist.get_world_size() != digests**2:
+    supervised_tokens, tokens, slots, squared_lengths, interrupted, terminated, batches, digests, squares, *each = (
+        counts.tolist()
+    )
+    if squares * ranks != digests**2:
         raise DataError(
             f"ranks have read different rows: step {step} is not the same on all of them",
             fix="Files must not change while a run streams them, and must be the same on every node.",
         )
     stop = signal.SIGTERM if terminated else signal.SIGINT if interrupted else 0
-    return Totals(supervised_tokens, tokens, slots, int(stop), batches % 2**DIGEST_BITS)
+    of_ranks = tuple(Own(*pair) for pair in zip(each[::2], each[1::2], strict=True))
+    return Totals(
+        supervised_tokens,
+        tokens,
+        slots,
+        int(stop),
+        batches % 2**DIGEST_BITS,
+        squared_lengths,
+        of_ranks,
+    )

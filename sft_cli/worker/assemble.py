@@ -32,6 +32,7 @@ from sft_cli.parallel.device import peak_memory_reader
 from sft_cli.parallel.kept_calls import kept
 from sft_cli.parallel.patience import impatient
 from sft_cli.parallel.reduction import GradientReduction
+from sft_cli.plan.flops import TokenWork
 from sft_cli.plan.gpus import peak_bf16_tflops
 from sft_cli.plan.plan import Plan
 from sft_cli.telemetry.meter import Meter, Totals
@@ -109,7 +110,7 @@ def assemble_meter(plan: Plan, device: torch.device, before: Totals | None = Non
     peak_tflops = peak_bf16_tflops(plan.world.gpu_name) if plan.world.gpu_name is not None else None
     is_bf16 = device.type == "cuda" and plan.recipe.model.dtype == "bfloat16"
     return Meter(
-        flops_per_token=plan.flops_per_token,
+        flops_per_token=TokenWork(plan.model.architecture()),
         peak_flops_per_second=peak_tflops * 1e12 * plan.world.ranks if is_bf16 and peak_tflops else None,
         peak_memory_gib=peak_memory_reader(device),
         before=before,

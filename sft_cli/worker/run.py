@@ -24,12 +24,10 @@ from sft_cli.launch.run_folder import RunFolder
 from sft_cli.optim.adamw import build_adamw
 from sft_cli.optim.in_backward import InBackward
 from sft_cli.optim.schedule import learning_rate_ratio
-from sft_cli.parallel.device import device_uuid, local_device
+from sft_cli.parallel.device import local_device
 from sft_cli.parallel.mesh import process_group
 from sft_cli.parallel.patience import LONG_SECONDS, set_patience
 from sft_cli.plan.plan import Plan
-from sft_cli.telemetry.gpu import gpu_sampler
-from sft_cli.telemetry.metrics_file import MetricsFile
 from sft_cli.telemetry.terminal import open_view
 from sft_cli.train.dry_run import dry_run
 from sft_cli.train.loop import fit
@@ -48,6 +46,7 @@ from sft_cli.worker.assemble import (
 )
 from sft_cli.worker.bench import WarmUp, bench_run
 from sft_cli.worker.export import export_model, open_source
+from sft_cli.worker.gauges import assemble_gauges, assemble_sinks
 from sft_cli.worker.out_of_memory import explain, is_out_of_memory
 from sft_cli.worker.prewarm import prewarm_kernels
 from sft_cli.worker.profile import profile_run
@@ -125,16 +124,16 @@ def _train(
         exactness = pass_exactness_gate(plan, model, device)
         view.say(exactness.line())
         if plan.profiling is not None or plan.benching is not None:
-            report = Report(meter, None, view, learning_rate, lambda: None)
+            report = Report(meter, (), view, learning_rate)
             if plan.benching is not None:
                 return bench_run(plan, loader, train_step, report, session, WarmUp(compiling, first_use))
             return profile_run(plan, folder, loader, train_step, report, session)
         if is_dry_run:
             dry_run(loader.heaviest_step(), train_step, view.say, meter.peak_memory_gib)
             return 0
-        read_gpu = stack.enter_context(gpu_sampler(device_uuid(device)))
-        metrics = MetricsFile(folder.metrics_jsonl) if is_first else None
-        report = Report(meter, metrics, view, learning_rate, read_gpu)
+        gauges = stack.enter_context(assemble_gauges(plan, train_step, model.blocks, view.say, session.ranks))
+        sinks = assemble_sinks(plan, folder, view.say, session.ranks, progress)
+        report = Report(meter, sinks, view, learning_rate, gauges)
         if resume is not None:
             replay_logged(resume, plan, folder, train_step, report)
         # After all that has drawn from them.
@@ -148,8 +147,8 @@ def _train(
                 data_report.write(folder.data_json)
             at, checkpoint = (0, None) if progress is None else (progress.step, resume and str(resume.checkpoint))
             session.events.note("started", step=at, resumed_from=checkpoint)
-        if metrics is not None:
-            stack.enter_context(metrics)
+        for sink in sinks:
+            stack.enter_context(sink)
         saver = stack.enter_context(assemble_saver(plan, folder, train_step, report, session.ranks))
         seen = best(progress, recipe.evaluate.patience)
         resumed_at = 0 if progress is None else progress.step

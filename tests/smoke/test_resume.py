@@ -11,7 +11,17 @@ import pytest
 from support.sftune import read_metrics, sftune, tiny
 
 STEPS = {"train.max_steps": "8", "train.tokens_per_step": "1024", "checkpoint.every_steps": "2", "checkpoint.keep": "9"}
-TIMES = {"tokens_per_second", "step_seconds", "data_wait_seconds", "peak_memory_gib", "seconds", "training_seconds"}
+TIMES = {
+    "tokens_per_second",
+    "step_seconds",
+    "data_wait_seconds",
+    "forward_seconds",
+    "backward_seconds",
+    "optimizer_seconds",
+    "peak_memory_gib",
+    "seconds",
+    "training_seconds",
+}
 
 
 @pytest.fixture(scope="module")

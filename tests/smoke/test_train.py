@@ -22,6 +22,9 @@ STEP_KEYS = {
     "mfu",
     "step_seconds",
     "data_wait_seconds",
+    "forward_seconds",
+    "backward_seconds",
+    "optimizer_seconds",
     "peak_memory_gib",
     "batch_hash",
 }
@@ -71,6 +74,9 @@ def test_metrics(trained: Path) -> None:
     assert all(set(line) == STEP_KEYS for line in steps)
     assert steps[-1]["loss"] < steps[0]["loss"]
     assert all(line["slots"] == 2048 and line["supervised_tokens"] < line["tokens"] <= 2048 for line in steps)
+    parts = ("data_wait_seconds", "forward_seconds", "backward_seconds", "optimizer_seconds")
+    assert all(line["forward_seconds"] > 0 and line["optimizer_seconds"] > 0 for line in steps)
+    assert all(sum(line[part] for part in parts) <= line["step_seconds"] for line in steps)
     assert all(line["mfu"] is None and line["peak_memory_gib"] > 0 for line in steps)
     evaluations = [line for line in lines if "eval_loss" in line and "event" not in line]
     assert [line["step"] for line in evaluations] == [0, 4]

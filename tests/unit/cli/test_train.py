@@ -170,6 +170,19 @@ def test_what_is_wrong_ends_it_before_anything_is_written(
     assert not workers
 
 
+def test_a_tracker_that_is_not_installed_ends_it_before_anything_is_looked_at(
+    sftune: Callable[..., Ended], folder: Path, workers: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sft_cli.plan.trackers.find_spec", lambda module: None)
+    monkeypatch.setattr("sft_cli.cli.planning.plan_run", lambda *arguments, **options: pytest.fail("planned"))
+    ended = sftune("train", "--set", "telemetry.trackers=[mlflow]")
+    assert ended.code == 2
+    assert "--set telemetry.trackers=[mlflow]: telemetry.trackers.0: mlflow is not installed" in ended.err
+    assert "pip install 'sftune[mlflow]'" in ended.err
+    assert list(folder.iterdir()) == []
+    assert not workers
+
+
 def test_debug_shows_the_traceback(sftune: Callable[..., Ended]) -> None:
     assert "Traceback" in sftune("train", "--debug", "--set", "lora.r=8").err
     assert "Traceback" in sftune("--debug", "train", "--set", "lora.r=8").err

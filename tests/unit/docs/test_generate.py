@@ -25,7 +25,7 @@ def test_the_pages_are_up_to_date() -> None:
 
 
 def test_a_stale_page_is_noticed_and_written_again(tmp_path: Path) -> None:
-    for name in ("generate.py", "recipe.md", "cli.md", "errors.md", "backends.md", "resume.md"):
+    for name in ("generate.py", "recipe.md", "cli.md", "errors.md", "backends.md", "resume.md", "metrics.md"):
         shutil.copy(ROOT / "docs" / name, tmp_path / name)
     (tmp_path / "cli.md").write_text("stale")
     ended = generate(tmp_path, "--check")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sft_cli.plan.nvml import SUCCESS, Device, Reading, list_devices, open_device
+from sft_cli.plan.nvml import SUCCESS, Device, list_devices
 
 NOT_FOUND = 6
 
@@ -17,7 +17,6 @@ class FakeNvml:
 
     uuids = ("GPU-aaaa", "GPU-bbbb", "MIG-cccc")
     init_code = SUCCESS
-    power_code = SUCCESS
     shut_down = 0
 
     def nvmlInit_v2(self) -> int:
@@ -59,18 +58,6 @@ class FakeNvml:
         major._obj.value, minor._obj.value = 9, 0
         return SUCCESS
 
-    def nvmlDeviceGetUtilizationRates(self, handle: ctypes.c_void_p, utilization: Any) -> int:
-        utilization._obj.gpu = 98
-        return SUCCESS
-
-    def nvmlDeviceGetTemperature(self, handle: ctypes.c_void_p, sensor: int, temperature: Any) -> int:
-        temperature._obj.value = 61
-        return SUCCESS
-
-    def nvmlDeviceGetPowerUsage(self, handle: ctypes.c_void_p, power: Any) -> int:
-        power._obj.value = 650_500
-        return self.power_code
-
 
 @pytest.fixture
 def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
@@ -86,20 +73,6 @@ def test_every_gpu_and_the_slices_asked_for(nvml: FakeNvml) -> None:
         Device("MIG-cccc", "GPU number 3", 3.0, (9, 0)),
     )
     assert nvml.shut_down == 1
-
-
-def test_readings_while_a_device_is_open(nvml: FakeNvml) -> None:
-    with open_device("GPU-bbbb") as read:
-        assert read() == read() == Reading(utilization_percent=98, temperature_c=61, power_milliwatt=650_500)
-        nvml.power_code = NOT_FOUND
-        assert read() is None
-        assert nvml.shut_down == 0
-    assert nvml.shut_down == 1
-
-
-def test_a_device_that_is_not_there_has_no_reading(nvml: FakeNvml) -> None:
-    with open_device("GPU-gone") as read:
-        assert read() is None
 
 
 def test_a_library_without_a_driver_has_no_gpus(nvml: FakeNvml) -> None:

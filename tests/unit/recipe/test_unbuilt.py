@@ -20,7 +20,6 @@ BASE = "model: {path: org/model}\ndata: {train: org/data}\n"
         ("kernels: {compile: true}", "kernels.compile"),
         ("kernels: {float8: rowwise}", "kernels.float8"),
         ("kernels: {hub: true}", "kernels.hub"),
-        ("telemetry: {trackers: [wandb, mlflow]}", "telemetry.trackers"),
     ],
 )
 def test_keys_end_with_2(refused: Callable[..., SftError], text: str, key: str) -> None:

@@ -77,9 +77,10 @@ def test_totals_count_read_and_unread_steps(clock: Clock) -> None:
 
 
 def test_mfu_is_achieved_over_peak(clock: Clock) -> None:
-    meter = Meter(flops_per_token=6e9, peak_flops_per_second=1e12, clock=clock)
-    take_step(meter, clock, wait=0, work=2, tokens=100)
-    assert meter.read().mfu == pytest.approx(50 * 6e9 / 1e12)
+    meter = Meter(flops_per_token=lambda row_tokens: 6e9 + 1e6 * row_tokens, peak_flops_per_second=1e12, clock=clock)
+    clock.now += 2
+    meter.count_step(tokens=100, supervised_tokens=50, slots=128, squared_lengths=60**2 + 40**2)
+    assert meter.read().mfu == pytest.approx(50 * (6e9 + 52e6) / 1e12)
 
 
 def test_reading_without_a_step(clock: Clock) -> None:

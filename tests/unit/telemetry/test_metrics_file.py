@@ -30,6 +30,9 @@ def test_step_has_the_interfaces_keys(make_step: MakeStep) -> None:
         "mfu": None,
         "step_seconds": 0.5,
         "data_wait_seconds": 0.01,
+        "forward_seconds": None,
+        "backward_seconds": None,
+        "optimizer_seconds": None,
         "peak_memory_gib": 0.75,
         "batch_hash": "",
     }

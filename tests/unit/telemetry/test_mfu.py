@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from support.rows import random_rows
 
+from sft_cli.data.batch import Batch, pack_rows, pad_rows
 from sft_cli.plan.architecture import Architecture, read_architecture
-from sft_cli.plan.flops import attention_flops, flops_per_token
+from sft_cli.plan.flops import TokenWork, attention_flops, flops_per_token
 from sft_cli.plan.shapes import read_shape
 from sft_cli.telemetry.meter import Meter
 
@@ -39,12 +41,42 @@ def test_linear_layers_and_the_delta_rule_are_linear_in_tokens(shape: Architectu
     assert without_attention(7 * 512) == pytest.approx(7 * without_attention(512), rel=1e-12)
 
 
-def test_padding_is_never_work() -> None:
-    def mfu(slots: int) -> float | None:
-        now = [0.0]
-        meter = Meter(flops_per_token=6e9, peak_flops_per_second=1e12, clock=lambda: now[0])
-        now[0] += 2
-        meter.count_step(tokens=100, supervised_tokens=40, slots=slots)
-        return meter.read().mfu
+def mfu(shape: Architecture, *batches: Batch) -> float:
+    """Of one second on a device of 1 PFLOP/s, counted as the loop counts."""
+    now = [0.0]
+    meter = Meter(flops_per_token=TokenWork(shape), peak_flops_per_second=1e15, clock=lambda: now[0])
+    now[0] += 1
+    for batch in batches:
+        meter.count_step(
+            tokens=batch.tokens,
+            supervised_tokens=batch.supervised_tokens,
+            slots=batch.slots,
+            squared_lengths=batch.squared_lengths,
+        )
+    found = meter.read().mfu
+    assert found is not None
+    return found
 
-    assert mfu(slots=100) == mfu(slots=1_000) == pytest.approx(0.3)
+
+def test_padding_is_never_work(shape: Architecture) -> None:
+    rows = random_rows([300, 200, 12], words=64)
+    full, empty_end = pack_rows(rows, [0, 1, 2], 512), pack_rows(rows, [0, 1, 2], 4096)
+    padded = pad_rows(rows, [0, 1, 2], 512)
+    assert full.slots < padded.slots < empty_end.slots
+    assert mfu(shape, full) == mfu(shape, empty_end) == mfu(shape, padded)
+    assert mfu(shape, full, empty_end.emptied()) == mfu(shape, full), "a filler"
+
+
+def test_a_line_counts_the_rows_of_its_own_batches(shape: Architecture) -> None:
+    """However they are packed, and whatever the mean over the data set is."""
+    rows = random_rows([512, 512, 1024], words=64)
+    one_pack = mfu(shape, pack_rows(rows, [0, 1], 1024))
+    assert one_pack == mfu(shape, pack_rows(rows, [0], 1024), pack_rows(rows, [1], 1024))
+    assert one_pack == pytest.approx(2 * work(shape, 512) / 1e15, rel=1e-12)
+    assert mfu(shape, pack_rows(rows, [2], 1024)) == pytest.approx(work(shape, 1024) / 1e15, rel=1e-12)
+    assert mfu(shape, pack_rows(rows, [2], 1024)) > one_pack
+
+
+def test_a_work_that_is_made_once_is_the_same(shape: Architecture) -> None:
+    made = TokenWork(shape)
+    assert [made(length) for length in (0, 7.5, 4096)] == [flops_per_token(shape, n) for n in (0, 7.5, 4096)]

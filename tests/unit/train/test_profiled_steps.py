@@ -29,7 +29,7 @@ class Run:
         self.ended = 0
         self.stop_at, self.bad_at = stop_at, bad_at
         meter = Meter(clock=lambda: self.now)
-        self.report = Report(meter, None, SilentView(), lambda step: 0.0, lambda: None)
+        self.report = Report(meter, (), SilentView(), lambda step: 0.0)
 
     def steps(self) -> Iterator[StepBatches]:
         return (StepBatches(step, 0.0, ()) for step in range(1, EPOCH + 1))
