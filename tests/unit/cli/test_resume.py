@@ -315,7 +315,7 @@ def test_a_disk_without_room_for_one_checkpoint(
     monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
     ended = sftune("train", *EIGHT_STEPS)
     assert ended.code == 5
-    assert "(export 0.0044 GiB, a checkpoint 0.0131 GiB)" in ended.err
+    assert "(export 4.5 MiB, a checkpoint 13.4 MiB)" in ended.err
     monkeypatch.setattr(shutil, "disk_usage", lambda path: full._replace(free=25 * 2**20))
     ended = sftune("train", *EIGHT_STEPS, "--set", "checkpoint.every_steps=1")
     assert ended.code == 0
