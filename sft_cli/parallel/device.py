@@ -51,6 +51,12 @@ def peak_memory_reader(device: torch.device) -> Callable[[], float] | None:
     return lambda: torch.cuda.max_memory_allocated(device) / _GIB
 
 
+def wait_for(device: torch.device) -> None:
+    """Until all that was launched is computed; at once on a CPU."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 def gemm_tflops(device: torch.device, dtype: torch.dtype) -> float | None:
     """What one large matrix product reaches here, TFLOP/s: the most that a step's could. None for a CPU.
 
