@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.kills import killed_twice
 from support.sftune import read_metrics, sftune, tiny
 
 STEPS = {"train.max_steps": "8", "train.tokens_per_step": "1024", "checkpoint.every_steps": "2", "checkpoint.keep": "9"}
@@ -71,6 +73,21 @@ def test_resumed_it_is_the_same_bit_for_bit(cut: Path, whole: Path) -> None:
     (cut / "metrics.jsonl").write_text("".join(lines[:-1]))
     assert resume(cut, "--resume").code == 0
     assert_same(cut, whole)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_killed_twice_while_it_saves_it_is_the_same_too(tmp_path: Path, whole: Path) -> None:
+    """The short version of `make faults`."""
+    run = tmp_path / "killed" / "run"
+    keys = {**STEPS, "launch.gpus": "2", "checkpoint.every_steps": "1", "launch.max_restarts": "1"}
+    words = tiny(run.parent, **keys)
+    said = killed_twice(run.parent, words)
+    assert "rank 1 was killed by SIGKILL" in said
+    assert "restarting from" in said
+    assert not (run / "export").exists()
+    ended = sftune("train", *words, "--resume", cwd=run.parent)
+    assert ended.code == 0, ended.err
+    assert_same(run, whole)
 
 
 @pytest.mark.long
