@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from private_machine import WORK, enter, processes, sockets, temporary_files
+from support.private_machine import WORK, enter, processes, sockets, temporary_files
 
 from sft_cli.launch.folder_lock import LOCK
 

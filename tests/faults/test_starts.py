@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from private_machine import UNSHARE
+from support.private_machine import UNSHARE
 
 STARTS = int(os.environ.get("SFTUNE_STARTS", "50"))
 SCRIPT = Path(__file__).with_name("starts.py")
@@ -22,7 +22,8 @@ def may_unshare() -> bool:
 @pytest.mark.skipif(not may_unshare(), reason="needs namespaces of its own")
 def test_starts_in_a_row_leave_nothing(tmp_path: Path) -> None:
     root = SCRIPT.parents[2]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
+    paths = [str(root), str(root / "tests"), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     environment.pop("TMPDIR", None)
     words = [*UNSHARE, sys.executable, str(SCRIPT), str(tmp_path), str(STARTS)]
     ended = subprocess.run(words, cwd=root, env=environment, stdout=subprocess.PIPE, text=True)

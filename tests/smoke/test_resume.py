@@ -1,16 +1,17 @@
-"""A run that was cut short and went on is the run that would have been."""
+"""A run that was cut short and went on, or had another beside it, is the run that would have been."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.kills import killed_twice
-from support.sftune import read_metrics, sftune, tiny
+from support.sftune import command, read_metrics, sftune, tiny, training_steps
 
 STEPS = {"train.max_steps": "8", "train.tokens_per_step": "1024", "checkpoint.every_steps": "2", "checkpoint.keep": "9"}
 TIMES = {"tokens_per_second", "step_seconds", "data_wait_seconds", "peak_memory_gib", "seconds", "training_seconds"}
@@ -88,6 +89,23 @@ def test_killed_twice_while_it_saves_it_is_the_same_too(tmp_path: Path, whole: P
     ended = sftune("train", *words, "--resume", cwd=run.parent)
     assert ended.code == 0, ended.err
     assert_same(run, whole)
+
+
+def test_beside_another_run_it_is_the_same_too(tmp_path: Path, whole: Path) -> None:
+    """Two runs of two ranks begin at once, and both tokenise the same rows into the same empty cache. The other one has
+    other numbers: a rank, a port or a file of one in the other would show."""
+    both = {**STEPS, "launch.gpus": "2", "data.cache_dir": str(tmp_path / "cache")}
+    started = []
+    for name, seed in (("one", "0"), ("other", "1")):
+        (tmp_path / name).mkdir()
+        words = command("train", *tiny(tmp_path / name, **both, **{"train.seed": seed}))
+        started.append(subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    said = [process.communicate(timeout=240)[1] for process in started]
+    assert [process.returncode for process in started] == [0, 0], said
+    assert_same(tmp_path / "one" / "run", whole)
+    one, other = (training_steps(tmp_path / name / "run") for name in ("one", "other"))
+    assert [line["step"] for line in other] == [line["step"] for line in one]
+    assert not {line["batch_hash"] for line in other} & {line["batch_hash"] for line in one}
 
 
 @pytest.mark.long
