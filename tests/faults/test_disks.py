@@ -1,4 +1,4 @@
-"""Whole runs on disks that fill up, refuse, lose a folder or a bit. `make faults`; tests/unit/checkpoint has the parts."""
+"""Whole runs on disks that fill up, refuse, lose a folder or a bit. `make faults`; tests/unit/checkpoint has parts."""
 
 from __future__ import annotations
 
