@@ -120,7 +120,8 @@ def follow(plan: Plan, joined: Joined, start: Start | None, *, dry_run: bool) ->
     from sft_cli.launch.join import exec_worker
     from sft_cli.launch.run_folder import RunFolder
 
-    logs = Path(tempfile.mkdtemp(prefix="sftune-")) if dry_run else RunFolder(Path(plan.recipe.output_dir)).logs
+    folder = Path(tempfile.mkdtemp(prefix="sftune-dry-run-") if dry_run else plan.recipe.output_dir)
+    logs = RunFolder(folder).logs
     # Its own copy, in a file without a name: the first rank's plan.json may not be there yet, and no copy must stay.
     with tempfile.TemporaryFile("w", encoding="utf-8") as file:
         file.write(plan.model_dump_json())
