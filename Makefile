@@ -30,7 +30,7 @@ test: $(VENV)/.installed  ## unit, parity and smoke tests
 test-long: $(VENV)/.installed  ## the runs that `make test` leaves out, so that it takes less than eight minutes
 	$(BIN)/pytest -n auto --dist loadfile -m long
 
-faults: $(VENV)/.installed  ## kills a run thirty times around its saves and resumes it; a quarter to half an hour
+faults: $(VENV)/.installed  ## kills a run thirty times and resumes it, fills disks, starts fifty times; an hour
 	$(BIN)/pytest -s tests/faults
 
 lint: $(VENV)/.installed  ## style, import contracts, types

@@ -24,11 +24,14 @@ from sft_cli.checkpoint.layout import (
 )
 from sft_cli.checkpoint.manifest import FileFacts, file_facts, write_manifest
 from sft_cli.checkpoint.progress import Progress
+from sft_cli.checkpoint.refusals import first_line, reasons
 from sft_cli.errors import CheckpointError
+from sft_cli.plan.disk import free_bytes, require_room, size_text
 from sft_cli.plan.synced import sync_files, sync_folder
 
 _SPARE_SHARE, _SPARE_BYTES = 0.01, 2**20
 """What the small files of a checkpoint and of the run may take beside its tensors: a share of them, and some."""
+_FIX = "Free disk space, or choose another output_dir. Older checkpoints are whole."
 
 
 @dataclass(frozen=True)
@@ -77,13 +80,7 @@ def write_checkpoint(
 def _prepare(folder: Path, unfinished: Path, size: int) -> None:
     folder.mkdir(exist_ok=True)  # not its parents: a run folder that somebody has deleted must not come back empty
     shutil.rmtree(unfinished, ignore_errors=True)
-    free = shutil.disk_usage(folder).free
-    if free < size * (1 + _SPARE_SHARE) + _SPARE_BYTES:
-        raise CheckpointError(
-            f"the checkpoint needs {size / 2**20:,.1f} MiB, and {free / 2**20:,.1f} MiB are free",
-            where=str(folder),
-            fix="Free disk space, or choose another output_dir. Older checkpoints are whole.",
-        )
+    require_room(folder, {"a checkpoint": int(size * (1 + _SPARE_SHARE)) + _SPARE_BYTES}, fix=_FIX)
     unfinished.mkdir()
 
 
@@ -133,10 +130,10 @@ def _disk_errors(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise _refused(folder, str(error.strerror or error)) from error
     except CheckpointException as error:
-        reasons = [failure[0] for failure in error.failures.values()]
-        if not all(map(_is_of_the_disk, reasons)):
+        found = reasons(error)
+        if not all(map(_is_of_the_disk, found)):
             raise
-        raise _refused(folder, str(reasons[0]).splitlines()[0]) from error
+        raise _refused(folder, first_line(found[0])) from error
 
 
 def _is_of_the_disk(reason: BaseException) -> bool:
@@ -151,9 +148,8 @@ def _refused(folder: Path, why: str) -> CheckpointError:
             where=str(folder.parent),
             fix="Its checkpoints went with it; start anew, or bring it back and use --resume.",
         )
-    free = shutil.disk_usage(folder if folder.is_dir() else folder.parent).free
     return CheckpointError(
-        f"the checkpoint could not be written, with {free / 2**20:,.1f} MiB free: {why}",
+        f"the checkpoint could not be written, with {size_text(free_bytes(folder))} free: {why}",
         where=str(folder),
-        fix="Free disk space, or choose another output_dir. Older checkpoints are whole.",
+        fix=_FIX,
     )

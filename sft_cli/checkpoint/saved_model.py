@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 
+from sft_cli.checkpoint.refusals import first_line, reasons
 from sft_cli.errors import CheckpointError
 
 _PREFIX = "model."
@@ -62,13 +63,12 @@ class SavedModel:
         try:
             dcp.load(state, storage_reader=self._reader, no_dist=True)
         except CheckpointException as error:
-            raise self._damaged(next(iter(error.failures.values()))[0]) from error
+            raise self._damaged(reasons(error)[0]) from error
         return state[_PREFIX + name]
 
     def _damaged(self, reason: BaseException) -> CheckpointError:
-        said = (str(reason).splitlines() or [type(reason).__name__])[0]
         return CheckpointError(
-            f"the checkpoint is damaged or not complete: {said}",
+            f"the checkpoint is damaged or not complete: {first_line(reason)}",
             where=str(self._path),
             fix="Take an older one; the run folder keeps the newest `checkpoint.keep`.",
         )

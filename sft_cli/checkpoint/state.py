@@ -15,6 +15,7 @@ from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.tensor import DTensor
 
+from sft_cli.checkpoint.refusals import first_line, reasons
 from sft_cli.errors import CheckpointError
 
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -87,9 +88,8 @@ def _load(checkpoint: Path, state: dict[str, Any]) -> None:
     try:
         dcp.load(state, checkpoint_id=checkpoint)
     except CheckpointException as error:
-        reasons = [failure[0] for failure in error.failures.values()]
         raise CheckpointError(
-            f"the checkpoint does not fit this model and optimizer: {str(reasons[0]).splitlines()[0]}",
+            f"the checkpoint does not fit this model and optimizer: {first_line(reasons(error)[0])}",
             where=str(checkpoint),
             fix="Resume with the recipe that wrote it: recipe.yaml of its run.",
         ) from error

@@ -92,5 +92,5 @@ def run_rung(order: Order, plan: Plan, folder: Path) -> tuple[int, dict[str, Any
     result, plan_path = folder / "bench.json", folder / "plan.json"
     asked = Benching(steps=order.steps, warm_up=order.warm_up, started_at=time.time(), result=str(result))
     plan.model_copy(update={"benching": asked}).write(plan_path)
-    code = run_workers(plan_path, plan.world, folder / "logs", dry_run=True, stdout_fd=_STDERR)
+    code = run_workers(plan_path, plan.world, folder / "logs", dry_run=True, saves=False, stdout_fd=_STDERR)
     return code, {} if code else json.loads(result.read_text(encoding="utf-8"))

@@ -24,7 +24,6 @@ def plan_run(
         start: the checkpoint that the run goes on from; None for step 0.
         layers: of the model the first ones alone, with random weights; None: all of it.
     """
-    from sft_cli.cli.resume import with_remaining_steps
     from sft_cli.data.rows import rows_hash
     from sft_cli.plan.chat_template import find_chat_template
     from sft_cli.plan.hardware import find_hardware
@@ -44,10 +43,8 @@ def plan_run(
     ranks = joined.ranks.world_size if joined is not None else None
     template = find_chat_template(recipe.model, tokenizer_folder)
     plan = resolve(recipe, hardware, model, tokenizer_folder, ranks, places, template)
-    plan, prepared = with_data(plan, places, progress=progress)
+    plan, prepared = with_data(plan, places, progress=progress, start=start)
     plan = plan.model_copy(update={"rows_hash": rows_hash(prepared.train)})
-    if start is not None:
-        plan = with_remaining_steps(plan, start, prepared.train)
     # Last: nothing else takes as long, and all else is known to be right by now.
     fetch_weights(recipe.model, model, places, progress=progress)
     if model.weights == "pretrained" and model.folder is not None:
@@ -56,7 +53,7 @@ def plan_run(
 
 
 def with_data(
-    plan: Plan, places: Places | None = None, *, progress: bool, ask_hub: bool = True
+    plan: Plan, places: Places | None = None, *, progress: bool, ask_hub: bool = True, start: Start | None = None
 ) -> tuple[Plan, PreparedData]:
     """The plan once the data is read, which tokenises it where the cache lacks it; of a stream its beginning.
 
@@ -65,6 +62,8 @@ def with_data(
         places: where the recipe's keys stand, for errors.
         progress: show how far tokenisation is, on stderr.
         ask_hub: whether hub data sets may be looked up and downloaded; else the local cache has to do.
+        start: the checkpoint that the run goes on from. Steps taken before it count as they were, on whatever number of
+            ranks, and the rest of the data is cut for the ranks of now.
 
     Raises:
         DataError: data that can't be read, or too little of it.
@@ -75,13 +74,15 @@ def with_data(
     from sft_cli.data.pinning import note_pins, pin_sources
     from sft_cli.data.prepare import prepare
     from sft_cli.plan.resolve import with_steps
+    from sft_cli.train.position import data_position
 
     given, plan = plan, pin_sources(plan, places, progress=progress, ask_hub=ask_hub)
     prepared = prepare(plan, progress=progress)
     note_pins(given, plan)
     lengths = prepared.train.lengths.astype("float64")
     row_tokens = float((lengths**2).sum() / lengths.sum())
-    steps = stream_steps(plan) if plan.recipe.data.streaming else count_steps(prepared.train, plan)
+    position = data_position(None if start is None else start.progress)
+    steps = stream_steps(plan) if plan.recipe.data.streaming else count_steps(prepared.train, plan, position)
     return with_steps(plan, steps, row_tokens), prepared
 
 

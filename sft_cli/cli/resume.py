@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
@@ -19,9 +18,6 @@ from sft_cli.plan.resumption import MayChange, differences
 from sft_cli.recipe.places import Places
 from sft_cli.recipe.problems import Problem, raise_for
 from sft_cli.telemetry.metrics_file import is_done, logged_steps
-
-if TYPE_CHECKING:
-    from sft_cli.data.rows import TokenizedRows
 
 
 @dataclass(frozen=True)
@@ -143,17 +139,6 @@ def require_same_run(start: Start, plan: Plan, places: Places) -> list[str]:
     if start.before.steps != plan.steps:
         told.append(f"steps in all: {start.before.steps} before, {plan.steps} now; the schedule ends there")
     return told
-
-
-def with_remaining_steps(plan: Plan, start: Start, rows: TokenizedRows) -> Plan:
-    """The plan with as many steps as there will be: those taken, and the rest of the data cut for this many ranks."""
-    from sft_cli.data.order import DataPosition, count_steps
-
-    progress = start.progress
-    if progress.ranks == plan.world.ranks or progress.data_epoch is None or progress.micro_batches is None:
-        return plan
-    position = DataPosition(progress.step, progress.data_epoch, progress.micro_batches)
-    return plan.model_copy(update={"steps": count_steps(rows, plan, position)})
 
 
 def is_finished(start: Start, plan: Plan) -> bool:

@@ -48,7 +48,10 @@ def run_beside(plan: Plan, start: Start | None, meeting: Meeting | None, *, dry_
         plan_path = Path(own, "plan.json")
         plan.write(plan_path)
         resume = None if start is None else start.resume
-        exit_code = run_workers(plan_path, plan.world, logs, dry_run=dry_run, resume=resume, meeting=meeting)
+        saves = plan.recipe.checkpoint.enabled and not dry_run
+        exit_code = run_workers(
+            plan_path, plan.world, logs, dry_run=dry_run, saves=saves, resume=resume, meeting=meeting
+        )
     if dry_run:
         shutil.rmtree(logs)  # not in a `finally`: the error of a failed one names a log in there
     return exit_code
@@ -84,6 +87,7 @@ def run_first(
     keeps = flags.keeps_folder(output)
     resume = None if start is None else start.resume
     yaml = to_yaml(loaded.recipe)
+    saves = plan.recipe.checkpoint.enabled and not dry_run
     if not dry_run:
         require_room(output, plan, flags.overwrite, 0 if start is None else start.progress.step)
     with open_run(output, yaml, plan, flags.overwrite, dry_run=dry_run, resume=keeps) as run:
@@ -101,7 +105,9 @@ def run_first(
             if not dry_run:
                 sweep(run.folder.checkpoints)
             with EventLog(event_log(run.logs)).noting_failure():
-                return run_workers(run.plan_path, plan.world, run.logs, dry_run=dry_run, resume=resume, meeting=meeting)
+                return run_workers(
+                    run.plan_path, plan.world, run.logs, dry_run=dry_run, saves=saves, resume=resume, meeting=meeting
+                )
 
         return with_restarts(
             run_once,
@@ -117,7 +123,8 @@ def follow(plan: Plan, joined: Joined, start: Start | None, *, dry_run: bool) ->
     from sft_cli.launch.join import exec_worker
     from sft_cli.launch.run_folder import RunFolder
 
-    logs = Path(tempfile.mkdtemp(prefix="sftune-")) if dry_run else RunFolder(Path(plan.recipe.output_dir)).logs
+    folder = Path(tempfile.mkdtemp(prefix="sftune-dry-run-") if dry_run else plan.recipe.output_dir)
+    logs = RunFolder(folder).logs
     # Its own copy, in a file without a name: the first rank's plan.json may not be there yet, and no copy must stay.
     with tempfile.TemporaryFile("w", encoding="utf-8") as file:
         file.write(plan.model_dump_json())

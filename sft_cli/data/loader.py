@@ -69,6 +69,10 @@ class Loader:
         self._start = start
         self.total_steps = count_steps(rows, plan, start)
 
+    def beginning_at(self, start: DataPosition) -> Loader:
+        """The same run's steps after another place in the data."""
+        return Loader(self._rows, self._plan, self._rank, start)
+
     def steps(self, start_step: int = 0) -> Iterator[StepBatches]:
         """Yield the steps after `start_step` (0: from the beginning), exactly those an unbroken run would take."""
         step, ranks = self._start.step, self._plan.world.ranks

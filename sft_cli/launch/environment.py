@@ -40,12 +40,12 @@ def worker_environment(
         "PYTHONUNBUFFERED": "1",
         # A file datasets.py in the working directory would otherwise be imported in place of the package.
         "PYTHONSAFEPATH": "1",
+        # On a CPU too: merely imported, Inductor makes its folder.
+        **kernel_caches(base),
     }
-    if world.device == "cuda":
-        wanted |= kernel_caches(base)
-        if "PYTORCH_CUDA_ALLOC_CONF" not in base:
-            # Packs are of one size, but gathered layers and logits are not: segments that grow don't fragment.
-            wanted["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
+    if world.device == "cuda" and "PYTORCH_CUDA_ALLOC_CONF" not in base:
+        # Packs are of one size, but gathered layers and logits are not: segments that grow don't fragment.
+        wanted["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
     if here == world.ranks or is_loopback:
         # Else gloo looks up the host's name: slow or wrong without a resolver, and no business of one machine.
         wanted["GLOO_SOCKET_IFNAME"] = "lo0" if platform == "darwin" else "lo"

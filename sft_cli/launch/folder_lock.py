@@ -9,12 +9,13 @@ from pathlib import Path
 
 from sft_cli.errors import UsageError
 
+LOCK = ".lock"
 _FLOCK = struct.Struct("hhqqi4x")
 """`struct flock` of 64-bit Linux: type, whence, start, length, process."""
 
 
 class FolderLock:
-    """Holds `.lock` in a folder until released, or until this process is gone, however it ends.
+    """Holds the file `LOCK` in a folder until released, or until this process is gone, however it ends.
 
     A record lock (POSIX) and not flock: it belongs to this process alone, so no child can keep it after the
     launcher's death, and it survives exec, through which a launcher becomes a worker.
@@ -31,7 +32,7 @@ class FolderLock:
             UsageError: another process has it.
             OSError: the folder can't be written to, or its file system has no locks.
         """
-        path = folder / ".lock"
+        path = folder / LOCK
         while True:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
             try:

@@ -10,6 +10,7 @@ from sft_cli.errors import RecipeError, UsageError
 from sft_cli.launch.slurm import one_task_a_node, rendezvous_address, step_ranks
 from sft_cli.recipe.places import Places
 from sft_cli.recipe.problems import Problem, raise_for
+from sft_cli.recipe.rules import restarts_of_several
 from sft_cli.recipe.schema import LaunchSection
 
 
@@ -95,9 +96,5 @@ def _require_agreement(launch: LaunchSection, tasks: int, places: Places) -> Non
             where=places.of("launch.nodes"),
             fix=f"Use `#SBATCH --nodes={launch.nodes}`, or leave launch.nodes out: Slurm tells.",
         )
-    if launch.max_restarts:
-        raise UsageError(
-            "restarts are for one machine: the launchers of several would each have to begin anew together",
-            where=places.of("launch.max_restarts"),
-            fix="Write 0, and let the scheduler start the job again: `sftune launch --for slurm` shows how.",
-        )
+    problem = restarts_of_several(tasks, launch.max_restarts)
+    raise_for([] if problem is None else [problem], places, UsageError)

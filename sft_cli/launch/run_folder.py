@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sft_cli.errors import CheckpointError, UsageError
+from sft_cli.errors import CheckpointError, SftError, UsageError
 from sft_cli.launch.folder_lock import FolderLock
 from sft_cli.launch.log_files import launcher_log, rank_log
 from sft_cli.plan.plan import Plan, World
@@ -133,7 +133,7 @@ def open_run(
         recipe_yaml: text of the recipe, complete.
         overwrite: removes what an earlier run wrote here, and nothing else.
         dry_run: writes plan.json alone, and not even that beside an earlier run; logs go to a temporary folder,
-            which stays only if the run fails.
+            which stays only for an error that names one.
         resume: goes on in the folder of an earlier run, of which all stays but recipe.yaml and plan.json.
 
     Raises:
@@ -172,8 +172,12 @@ def _dry_run(folder: RunFolder, plan: Plan, lock: FolderLock) -> Iterator[OpenRu
     plan_path = scratch / "plan.json" if folder.holds_run() else folder.plan_json
     with _disk_errors(folder.path):
         plan.write(plan_path)
-    yield OpenRun(folder, plan_path, scratch / "logs", lock)
-    # Not in a `finally`: the error of a failed dry run names a log in there.
+    try:
+        yield OpenRun(folder, plan_path, scratch / "logs", lock)
+    except SftError as error:
+        if str(scratch) not in str(error):
+            shutil.rmtree(scratch)
+        raise
     shutil.rmtree(scratch)
 
 

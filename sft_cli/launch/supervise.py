@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -25,6 +24,7 @@ from sft_cli.launch.log_files import STDOUT_FD, launcher_log
 from sft_cli.launch.meeting import Meeting
 from sft_cli.launch.resume import Resume
 from sft_cli.launch.stop import STACKS_SIGNAL, STOP_SIGNALS, exit_signal
+from sft_cli.launch.temporary import temporary_folder
 from sft_cli.launch.torchrun import agent_command, worker_arguments
 from sft_cli.plan.plan import World
 
@@ -49,6 +49,7 @@ def run_workers(
     logs: Path,
     *,
     dry_run: bool = False,
+    saves: bool = True,
     resume: Resume | None = None,
     meeting: Meeting | None = None,
     module: str = "sft_cli.worker",
@@ -64,6 +65,7 @@ def run_workers(
     Args:
         plan_path: the `plan.json` that every worker reads.
         logs: one file a rank, and launcher.log for torchrun; created.
+        saves: whether a run that is told to stop writes a checkpoint; only what the user is told depends on it.
         meeting: with the launchers of other machines, each of which runs its own ranks of the world.
         module: what a worker runs, as `python -m module`.
         stdout_fd: where rank 0's progress goes.
@@ -76,8 +78,8 @@ def run_workers(
     Raises:
         SftError: of the class of the first failing rank's error, with its rank.
     """
-    with tempfile.TemporaryDirectory(prefix="sftune-", ignore_cleanup_errors=True) as folder:
-        control = ControlFolder(Path(folder))
+    with temporary_folder() as folder:
+        control = ControlFolder(folder)
         control.create()
         logs.mkdir(parents=True, exist_ok=True)
         nodes = None if meeting is None else meeting.nodes
@@ -102,7 +104,7 @@ def run_workers(
                 stderr=log,
                 start_new_session=True,
             )
-            run = _Run(agent, control, signals, say or _say_on_stderr)
+            run = _Run(agent, control, signals, say or _say_on_stderr, saves)
             try:
                 run.wait()
             finally:
@@ -121,10 +123,7 @@ def _exit_code(run: _Run, control: ControlFolder, world: World, logs: Path, own_
     if run.was_stopped_early:
         return 128 + first_signal
     if run.was_killed_by_user:
-        raise KilledError(
-            f"killed by a second {signal.Signals(run.signals.last).name}, before a checkpoint was complete",
-            fix="Complete checkpoints of this run are kept; wait after the first signal to get one of the last step.",
-        )
+        raise _killed(signal.Signals(run.signals.last).name, run.saves)
     error = first_error(failures, silent, ranks=world.ranks, logs=logs, hanging=hanging)
     if error is not None:
         raise error
@@ -135,6 +134,15 @@ def _exit_code(run: _Run, control: ControlFolder, world: World, logs: Path, own_
         raise vanished_error(missing, logs=logs)
     stop = stopped_by(outcomes)
     return 128 + (first_signal or stop) if stop else 0
+
+
+def _killed(name: str, saves: bool) -> KilledError:
+    if not saves:
+        return KilledError(f"killed by a second {name}; nothing of this run was to be saved")
+    return KilledError(
+        f"killed by a second {name}, before a checkpoint was complete",
+        fix="Complete checkpoints of this run are kept; wait after the first signal to get one of the last step.",
+    )
 
 
 class _StopSignals:
@@ -175,8 +183,10 @@ class _Run:
         control: ControlFolder,
         signals: _StopSignals,
         say: Callable[[str], None],
+        saves: bool,
     ) -> None:
         self.agent = agent
+        self.saves = saves
         self.signals = signals
         self.was_stopped_early = False
         """Before any worker had started: there was nothing to save."""
@@ -218,7 +228,8 @@ class _Run:
             return
         if not self._told:
             name = signal.Signals(self.signals.first).name
-            self._say(f"{name}: stopping after this step and saving; once more ends it at once, without saving")
+            saving, unsaved = (" and saving", ", without saving") if self.saves else ("", "")
+            self._say(f"{name}: stopping after this step{saving}; once more ends it at once{unsaved}")
         for rank, pid in pids.items():
             if rank not in self._told:
                 self._told.add(rank)

@@ -63,6 +63,12 @@ def _allocator(device: torch.device) -> dict[str, Any]:
     return torch.cuda.memory_stats_as_nested_dict(device)
 
 
+def wait_for(device: torch.device) -> None:
+    """Until all that was launched is computed; at once on a CPU."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 def gemm_tflops(device: torch.device, dtype: torch.dtype) -> float | None:
     """What one large matrix product reaches here, TFLOP/s: the most that a step's could. None for a CPU.
 

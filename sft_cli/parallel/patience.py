@@ -30,10 +30,17 @@ def set_patience(mesh: DeviceMesh, seconds: float) -> None:
         _set_pg_timeout(timedelta(seconds=seconds), group)
 
 
-def impatient(steps: Iterable[Item], set_seconds: Callable[[float], None]) -> Iterator[Item]:
-    """The same steps. When the first has been taken, patience becomes that of twenty like it."""
+def impatient(
+    steps: Iterable[Item], set_seconds: Callable[[float], None], finish_step: Callable[[], None]
+) -> Iterator[Item]:
+    """The same steps. When the first has been taken, patience becomes that of twenty like it.
+
+    Args:
+        finish_step: waits until the device has computed it: the host has only launched it, in less time.
+    """
     begin = time.monotonic()
     for number, step in enumerate(steps):
         yield step
         if number == 0:
+            finish_step()
             set_seconds(max(LEAST_SECONDS, _STEPS * (time.monotonic() - begin)))

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from sft_cli.plan.plan import Plan
-from sft_cli.plan.sharded_bytes import BYTES
-
-_MOMENT_BYTES = {"adamw": 4.0, "adamw_8bit": 1 + 4 / 64}
-"""Of a number of one of Adam's two moments; in 8 bits with a scale for 64 numbers at least."""
+from sft_cli.plan.sharded_bytes import BYTES, MOMENT_BYTES
 
 
 def checkpoint_bytes(plan: Plan) -> int:
-    """One checkpoint: masters and two moments of every parameter."""
+    """One checkpoint: masters and two moments of every parameter; those in 8 bits with as few scales as can be."""
     master = BYTES[plan.recipe.model.master_dtype]
-    return int(plan.model.parameters * (master + 2 * _MOMENT_BYTES[plan.recipe.optimizer.name]))
+    return int(plan.model.parameters * (master + 2 * MOMENT_BYTES[plan.recipe.optimizer.name]))
 
 
 def more_checkpoints(plan: Plan, saved_steps: int = 0, there: int = 0) -> int:

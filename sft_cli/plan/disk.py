@@ -12,7 +12,7 @@ from sft_cli.plan.model_types import stored_dtype
 from sft_cli.plan.plan import ModelFacts, Plan
 from sft_cli.plan.safetensors_header import stored_tensors
 
-_GIB = 2**30
+_GIB, _MIB = 2**30, 2**20
 _ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -46,10 +46,9 @@ def require_room(folder: Path, wanted: Mapping[str, int], *, freed: int = 0, fix
     """
     free, total = free_bytes(folder) + freed, sum(wanted.values())
     if total > free:
-        parts = ", ".join(f"{what} {_shown(size)}" for what, size in wanted.items())
-        raise CheckpointError(
-            f"the disk has {_shown(free)} free, and {_shown(total)} are needed ({parts})", where=str(folder), fix=fix
-        )
+        parts = ", ".join(f"{what} {size_text(size)}" for what, size in wanted.items())
+        what = f"the disk has {size_text(free)} free, and {size_text(total)} are needed ({parts})"
+        raise CheckpointError(what, where=str(folder), fix=fix)
 
 
 def free_bytes(folder: Path) -> int:
@@ -65,5 +64,5 @@ def folder_bytes(folder: Path) -> int:
     return sum(os.lstat(os.path.join(parent, name)).st_size for parent, _, names in os.walk(folder) for name in names)
 
 
-def _shown(size_bytes: int) -> str:
-    return f"{size_bytes / _GIB:,.1f} GiB" if size_bytes >= _GIB else f"{size_bytes / _GIB:.4f} GiB"
+def size_text(size_bytes: int) -> str:
+    return f"{size_bytes / _GIB:,.1f} GiB" if size_bytes >= _GIB else f"{size_bytes / _MIB:.1f} MiB"

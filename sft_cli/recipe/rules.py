@@ -86,6 +86,17 @@ def accumulation_in_backward(in_backward: bool, micro_batches: int, ranks: int, 
     )
 
 
+def restarts_of_several(nodes: int, max_restarts: int) -> Problem | None:
+    """Also asked of a launcher that Slurm has told how many machines there are."""
+    if nodes == 1 or not max_restarts:
+        return None
+    return Problem(
+        "launch.max_restarts",
+        "restarts are for one machine: the launchers of several would each have to begin anew together",
+        "Write 0, and let a scheduler start the job again: `sftune launch --for slurm` shows how.",
+    )
+
+
 def _streaming(recipe: Recipe) -> Iterator[Problem]:
     if recipe.data.streaming and recipe.train.max_steps is None:
         yield Problem(
@@ -204,10 +215,9 @@ def _launch(recipe: Recipe) -> Iterator[Problem]:
     elif launch.node_rank is not None and launch.node_rank >= launch.nodes:
         what = f"{launch.node_rank} is not one of {launch.nodes} machines"
         yield Problem("launch.node_rank", what, f"Count from 0 to {launch.nodes - 1}.")
-    if launch.nodes > 1 and launch.max_restarts:
-        what = "restarts are for one machine: the launchers of several would each have to begin anew together"
-        fix = "Write 0, and let a scheduler start the job again: `sftune launch --for slurm` shows how."
-        yield Problem("launch.max_restarts", what, fix)
+    problem = restarts_of_several(launch.nodes, launch.max_restarts)
+    if problem is not None:
+        yield problem
     if launch.rendezvous is not None:
         host, _, port = launch.rendezvous.rpartition(":")
         if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 
-import torch
-
 from sft_cli.data.batch import Batch
+from sft_cli.parallel.device import wait_for
 from sft_cli.train.step import TrainStep
 
 
@@ -21,6 +20,5 @@ def warm_up(batch: Batch, train_step: TrainStep) -> float:
     """
     begin = time.perf_counter()
     train_step.rehearse(batch)
-    if train_step.device.type == "cuda":
-        torch.cuda.synchronize(train_step.device)
+    wait_for(train_step.device)
     return time.perf_counter() - begin

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 from pathlib import Path
 
 from sft_cli.launch.control import ControlFolder
@@ -28,6 +29,8 @@ def main() -> None:
         from sft_cli.worker.run import run
 
         session.stopped_by = run(options.plan, session, resume=Resume.from_options(options), is_dry_run=options.dry_run)
+    if options.dry_run and control is None:
+        shutil.rmtree(options.logs.parent)  # a temporary folder, which no launcher is there to remove
 
 
 if __name__ == "__main__":

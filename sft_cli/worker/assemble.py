@@ -28,7 +28,7 @@ from sft_cli.model.language_model import LanguageModel
 from sft_cli.model.safetensors_folder import SafetensorsFolder
 from sft_cli.model.weights import materialise
 from sft_cli.parallel.apply import parallelise
-from sft_cli.parallel.device import peak_memory_reader
+from sft_cli.parallel.device import peak_memory_reader, wait_for
 from sft_cli.parallel.kept_calls import kept
 from sft_cli.parallel.patience import impatient
 from sft_cli.parallel.reduction import GradientReduction
@@ -174,7 +174,7 @@ def assemble_run(
         )
 
     return Run(
-        steps=impatient(prefetched(loader.steps(resumed_at)), set_patience),
+        steps=impatient(prefetched(loader.steps(resumed_at)), set_patience, lambda: wait_for(train_step.device)),
         train_step=train_step,
         report=report,
         stop_signal=lambda: session.stop.requested,

@@ -11,10 +11,8 @@ from sft_cli.checkpoint.layout import set_aside_after
 from sft_cli.checkpoint.progress import Progress
 from sft_cli.checkpoint.state import restore_random, restore_state, training_generators
 from sft_cli.checkpoint.verify import require_checksums, require_sizes
-from sft_cli.data.loader import Loader
-from sft_cli.data.order import BEGINNING, DataPosition
+from sft_cli.data.loader import Loader, Steps
 from sft_cli.data.prefetch import prefetched
-from sft_cli.data.prepare import prepare
 from sft_cli.errors import SftError
 from sft_cli.launch.resume import Resume
 from sft_cli.launch.run_folder import RunFolder
@@ -23,6 +21,7 @@ from sft_cli.plan.resumption import differences
 from sft_cli.telemetry.meter import Totals
 from sft_cli.telemetry.metrics_file import cut_back, logged_steps
 from sft_cli.train.best import Best
+from sft_cli.train.position import data_position
 from sft_cli.train.replay import EXACT, ROUNDED, replay
 from sft_cli.train.report import Report
 from sft_cli.train.step import TrainStep
@@ -50,16 +49,6 @@ def trusted_progress(checkpoint: Path) -> Progress:
     return Progress.read(checkpoint)
 
 
-def position(progress: Progress | None, plan: Plan) -> DataPosition:
-    """Where the loader goes on; a stream, which knows by the step, at its beginning."""
-    if progress is None:
-        return BEGINNING
-    if progress.data_epoch is not None and progress.micro_batches is not None:
-        return DataPosition(progress.step, progress.data_epoch, progress.micro_batches)
-    assert progress.ranks == plan.world.ranks, "the launcher has refused it"
-    return BEGINNING
-
-
 def totals(progress: Progress | None) -> Totals | None:
     """The meter's, as `counters_of` had them."""
     if progress is None:
@@ -75,29 +64,31 @@ def best(progress: Progress | None, patience: int | None) -> Best:
 
 
 def replay_logged(
-    resume: Resume,
-    plan: Plan,
-    folder: RunFolder,
-    train_step: TrainStep,
-    report: Report,
+    resume: Resume, progress: Progress, plan: Plan, loader: Steps, train_step: TrainStep, report: Report
 ) -> None:
     """What `--verify` asks for. Weights and optimizer are those of the checkpoint to go on from, before and after.
+
+    Args:
+        progress: of that checkpoint.
+        loader: of the run that goes on.
 
     Raises:
         CheckpointError: a step is not what it was; on every rank.
     """
     if resume.replay_from is None:
         return
-    progress = trusted_progress(resume.replay_from)
-    restore_state(resume.replay_from, train_step.model, train_step.optimizer)
+    if resume.replay_from != resume.checkpoint:
+        progress = trusted_progress(resume.replay_from)
+        restore_state(resume.replay_from, train_step.model, train_step.optimizer)
     restore_random(resume.replay_from, training_generators(train_step.device))
-    rows = prepare(plan, progress=False).train
-    loader = Loader(rows, plan, dist.get_rank(), position(progress, plan))
+    assert isinstance(loader, Loader), "the launcher has refused to replay a stream"
+    loader = loader.beginning_at(data_position(progress))
     wanted = resume.replay_steps
     steps = (step for step, _ in zip(prefetched(loader.steps(progress.step)), range(wanted), strict=False))
     before = Plan.read(resume.replay_from / "plan.json")
     is_exact = plan.world.device == "cpu" and not differences(before, plan)
-    compared = replay(steps, train_step, logged_steps(folder.metrics_jsonl), EXACT if is_exact else ROUNDED)
+    logged = logged_steps(RunFolder(Path(plan.recipe.output_dir)).metrics_jsonl)
+    compared = replay(steps, train_step, logged, EXACT if is_exact else ROUNDED)
     sameness = "bit for bit" if is_exact else "as closely as rounding allows"
     report.say(f"replayed steps {progress.step + 1} to {progress.step + wanted}: {compared} compared, equal {sameness}")
     restore_state(resume.checkpoint, train_step.model, train_step.optimizer)

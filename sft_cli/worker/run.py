@@ -31,6 +31,7 @@ from sft_cli.plan.plan import Plan
 from sft_cli.telemetry.terminal import open_view
 from sft_cli.train.dry_run import dry_run
 from sft_cli.train.loop import fit
+from sft_cli.train.position import data_position
 from sft_cli.train.report import Report
 from sft_cli.train.step import TrainStep
 from sft_cli.train.warm_up import warm_up
@@ -50,7 +51,7 @@ from sft_cli.worker.gauges import assemble_gauges, assemble_sinks
 from sft_cli.worker.out_of_memory import explain, is_out_of_memory
 from sft_cli.worker.prewarm import prewarm_kernels
 from sft_cli.worker.profile import profile_run
-from sft_cli.worker.resume import best, position, replay_logged, take_up, totals, trusted_progress
+from sft_cli.worker.resume import best, replay_logged, take_up, totals, trusted_progress
 
 
 def run(plan_path: Path, session: RankSession, *, resume: Resume | None = None, is_dry_run: bool) -> int:
@@ -94,7 +95,7 @@ def _train(
     folder = RunFolder(Path(recipe.output_dir))
     progress = None if resume is None else trusted_progress(resume.checkpoint)
     source = open_source(plan)
-    loader, eval_rows, data_report = _data(plan, session.ranks.rank, reader, position(progress, plan))
+    loader, eval_rows, data_report = _data(plan, session.ranks.rank, reader, data_position(progress))
 
     def learning_rate(step: int) -> float:
         return recipe.optimizer.learning_rate * learning_rate_ratio(recipe.schedule, step, loader.total_steps)
@@ -134,8 +135,8 @@ def _train(
         gauges = stack.enter_context(assemble_gauges(plan, train_step, model.blocks, view.say, session.ranks))
         sinks = assemble_sinks(plan, folder, view.say, session.ranks, progress)
         report = Report(meter, sinks, view, learning_rate, gauges)
-        if resume is not None:
-            replay_logged(resume, plan, folder, train_step, report)
+        if resume is not None and progress is not None:
+            replay_logged(resume, progress, plan, loader, train_step, report)
         # After all that has drawn from them.
         seed_generators(training_generators(device), recipe.train.seed)
         if resume is not None and progress is not None:

@@ -1,4 +1,4 @@
-"""`make faults`: thirty kills. Half an hour; `make test-long` has a short version."""
+"""`make faults`: thirty kills, half an hour; tests/smoke/test_resume.py has two of them."""
 
 from __future__ import annotations
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from support.ports import lone_rank_environment
 from torch.distributed.device_mesh import DeviceMesh
 
 HERE = Path(__file__).parent
@@ -29,16 +29,7 @@ def mesh() -> Iterator[DeviceMesh]:
     from sft_cli.parallel.device import local_device
     from sft_cli.parallel.mesh import process_group
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    os.environ |= {
-        "RANK": "0",
-        "WORLD_SIZE": "1",
-        "LOCAL_RANK": "0",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }
+    os.environ |= lone_rank_environment()
     with process_group(local_device("cuda")) as mesh:
         yield mesh
 

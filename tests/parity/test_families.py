@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from support.models import CONFIGS, vision_language_config
+from support.ports import lone_rank_environment
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
 
 import sft_cli.worker.run as worker
@@ -71,13 +71,8 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    for name, value in {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "MASTER_PORT": port}.items():
-        monkeypatch.setenv(name, str(value))
-    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    for name, value in lone_rank_environment().items():
+        monkeypatch.setenv(name, value)
 
 
 def train(

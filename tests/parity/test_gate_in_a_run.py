@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import wraps
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
+from support.ports import lone_rank_environment
 from torch import Tensor
 
 import sft_cli.worker.run as worker
@@ -39,12 +39,8 @@ class Session:
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Runs a tiny plan in this process; its model is changed before the first step, its kernels' strictness may be."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    rank = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "MASTER_PORT": port}
-    for name, value in {**rank, "MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"}.items():
-        monkeypatch.setenv(name, str(value))
+    for name, value in lone_rank_environment().items():
+        monkeypatch.setenv(name, value)
     folder = tmp_path / "run"
     assemble_model = worker.assemble_model
 

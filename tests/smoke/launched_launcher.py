@@ -5,6 +5,7 @@ With a node it is one of two launchers on this machine, each with half of the ra
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -24,7 +25,14 @@ def main() -> int:
         meeting = Meeting(nodes, ranks // 2, {}, str(logs))
     world = World(ranks=ranks, nodes=1 if meeting is None else 2, device="cpu")
     try:
-        return supervise.run_workers(logs / "plan.json", world, logs, meeting=meeting, module="launched_worker")
+        return supervise.run_workers(
+            logs / "plan.json",
+            world,
+            logs,
+            saves="NOTHING_TO_SAVE" not in os.environ,
+            meeting=meeting,
+            module="launched_worker",
+        )
     except SftError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return error.exit_code

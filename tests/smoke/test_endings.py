@@ -32,22 +32,34 @@ def test_sigterm_saves_and_exits_143(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "export").exists()
 
 
-@pytest.mark.long
-def test_inside_torchrun_it_joins(tmp_path: Path) -> None:
-    """Every rank of torchrun runs `sftune train`; none of them starts another torchrun."""
+def in_torchrun(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    ended = subprocess.run(
-        [*torchrun, "-m", "sft_cli", "train", *tiny(tmp_path, **{"train.max_steps": "2"})],
-        cwd=tmp_path,
-        env={**os.environ, "GLOO_SOCKET_IFNAME": "lo"},
+    (folder / "tmp").mkdir()
+    return subprocess.run(
+        [*torchrun, "-m", "sft_cli", "train", *tiny(folder, **{"train.max_steps": "2"}), *options],
+        cwd=folder,
+        env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "TMPDIR": str(folder / "tmp")},
         capture_output=True,
         text=True,
         timeout=240,
     )
+
+
+@pytest.mark.long
+def test_inside_torchrun_it_joins(tmp_path: Path) -> None:
+    """Every rank of torchrun runs `sftune train`; none of them starts another torchrun."""
+    ended = in_torchrun(tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert json.loads((tmp_path / "run" / "plan.json").read_text())["world"]["ranks"] == 2
     assert len(training_steps(tmp_path / "run")) == 2
     assert {path.name for path in (tmp_path / "run" / "logs").iterdir()} == {"events.jsonl", "rank-0.log", "rank-1.log"}
+
+
+@pytest.mark.long
+def test_a_dry_run_inside_torchrun_leaves_nothing(tmp_path: Path) -> None:
+    ended = in_torchrun(tmp_path, "--dry-run")
+    assert ended.returncode == 0, ended.stderr
+    assert not list((tmp_path / "tmp").glob("sftune-*"))
 
 
 def test_a_loss_that_is_no_number_ends_with_7(tmp_path: Path) -> None:

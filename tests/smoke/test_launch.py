@@ -115,7 +115,7 @@ def test_first_signal_lets_workers_save(launch: Callable[[list[str]], Launch]) -
     run.process.send_signal(signal.SIGTERM)
     exit_code, _, stderr = run.end()
     assert exit_code == 143
-    assert stderr.count("stopping after this step") == 1
+    assert stderr.count("stopping after this step and saving; once more ends it at once, without saving\n") == 1
     assert time.monotonic() - told_at >= 3.0, "the workers were cut short while stopping"
     assert run.living() == []
 
@@ -135,7 +135,11 @@ def test_an_announced_end_saves_and_the_end_itself_cuts_nothing_short(launch: Ca
     assert run.living() == []
 
 
-def test_a_second_announcement_is_a_second_signal(launch: Callable[[list[str]], Launch]) -> None:
+def test_a_second_announcement_is_a_second_signal(
+    launch: Callable[[list[str]], Launch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here of a run that saves nothing, a dry run say, and does not speak of saving."""
+    monkeypatch.setenv("NOTHING_TO_SAVE", "1")
     run = launch(["hang", "hang"])
     run.wait_for_workers()
     run.process.send_signal(signal.SIGUSR1)
@@ -143,7 +147,8 @@ def test_a_second_announcement_is_a_second_signal(launch: Callable[[list[str]], 
     run.process.send_signal(signal.SIGUSR1)
     exit_code, _, stderr = run.end()
     assert exit_code == 1
-    assert "killed by a second SIGUSR1" in stderr
+    assert "SIGUSR1: stopping after this step; once more ends it at once\n" in stderr
+    assert "killed by a second SIGUSR1; nothing of this run was to be saved" in stderr
 
 
 def test_second_signal_ends_all_at_once(launch: Callable[[list[str]], Launch]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from support.no_network import python_path
+from support.ports import free_port
 from support.sftune import command, tiny, training_steps
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="children die with the launcher on Linux")
@@ -44,12 +44,6 @@ def start() -> Iterator[Start]:
     for process in started:
         process.kill()
         process.communicate()
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def nodes(start: Start, folder: Path, **changes: str) -> list[subprocess.Popen[str]]:

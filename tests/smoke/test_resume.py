@@ -1,14 +1,17 @@
-"""A run that was cut short and went on is the run that would have been."""
+"""A run that was cut short and went on, or had another beside it, is the run that would have been."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.sftune import read_metrics, sftune, tiny
+from support.kills import killed_twice
+from support.sftune import command, read_metrics, sftune, tiny, training_steps
 
 STEPS = {"train.max_steps": "8", "train.tokens_per_step": "1024", "checkpoint.every_steps": "2", "checkpoint.keep": "9"}
 TIMES = {
@@ -66,21 +69,56 @@ def assert_same(run: Path, whole: Path) -> None:
     assert (run / "export" / "model.safetensors").read_bytes() == (whole / "export" / "model.safetensors").read_bytes()
 
 
-def test_resumed_it_is_the_same_bit_for_bit(cut: Path, whole: Path) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_killed_twice_while_it_saves_and_resumed_it_is_the_same_bit_for_bit(tmp_path: Path, whole: Path) -> None:
+    """The short version of `make faults`. The first time it goes on by itself."""
+    run = tmp_path / "killed" / "run"
+    keys = {"checkpoint.every_steps": "1", "launch.max_restarts": "1"}
+    said = killed_twice(run.parent, tiny(run.parent, **{**STEPS, "launch.gpus": "2", **keys}))
+    assert "rank 1 was killed by SIGKILL" in said
+    assert "restarting from" in said
+    assert not (run / "export").exists()
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 9, "lo')  # as a kill in the middle of a line leaves it
+    ended = resume(run, "--resume", **keys)
+    assert ended.code == 0, ended.err
+    assert_same(run, whole)
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == [f"step-0000000{n}" for n in range(1, 9)]
+    again = resume(run, "--resume", **keys)
+    assert (again.code, "this run is done: 8 of 8 steps" in again.out) == (0, True)
+    # Told to stop in its last step, it would have left neither.
+    shutil.rmtree(run / "export")
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text("".join(lines[:-1]))
+    assert resume(run, "--resume", **keys).code == 0
+    assert_same(run, whole)
+
+
+@pytest.mark.long
+def test_a_leftover_is_named_and_removed(cut: Path, whole: Path) -> None:
     ended = resume(cut, "--resume")
     assert ended.code == 0, ended.err
     assert ".step-00000006.unfinished: it was not finished" in ended.out
     assert "after step 4" in ended.out
     assert_same(cut, whole)
     assert sorted(path.name for path in (cut / "checkpoints").iterdir()) == [f"step-0000000{n}" for n in (2, 4, 6, 8)]
-    again = resume(cut, "--resume")
-    assert (again.code, "this run is done: 8 of 8 steps" in again.out) == (0, True)
-    # Told to stop in its last step, it would have left neither.
-    shutil.rmtree(cut / "export")
-    lines = (cut / "metrics.jsonl").read_text().splitlines(keepends=True)
-    (cut / "metrics.jsonl").write_text("".join(lines[:-1]))
-    assert resume(cut, "--resume").code == 0
-    assert_same(cut, whole)
+
+
+def test_beside_another_run_it_is_the_same_too(tmp_path: Path, whole: Path) -> None:
+    """Two runs of two ranks begin at once, and both tokenise the same rows into the same empty cache. The other one has
+    other numbers: a rank, a port or a file of one in the other would show."""
+    both = {**STEPS, "launch.gpus": "2", "data.cache_dir": str(tmp_path / "cache")}
+    started = []
+    for name, seed in (("one", "0"), ("other", "1")):
+        (tmp_path / name).mkdir()
+        words = command("train", *tiny(tmp_path / name, **both, **{"train.seed": seed}))
+        started.append(subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    said = [process.communicate(timeout=240)[1] for process in started]
+    assert [process.returncode for process in started] == [0, 0], said
+    assert_same(tmp_path / "one" / "run", whole)
+    one, other = (training_steps(tmp_path / name / "run") for name in ("one", "other"))
+    assert [line["step"] for line in other] == [line["step"] for line in one]
+    assert not {line["batch_hash"] for line in other} & {line["batch_hash"] for line in one}
 
 
 @pytest.mark.long

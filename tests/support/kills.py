@@ -35,20 +35,17 @@ def options(folder: Path, steps: int, **changes: str) -> list[str]:
     return tiny(folder, **{**keys, "telemetry.log_every_steps": "3", **changes})
 
 
-def restarted(folder: Path, steps: int) -> tuple[Path, str]:
-    """The run folder of one that lost a rank while it saved, and went on by itself; and what it said."""
+def killed_twice(folder: Path, words: list[str]) -> str:
+    """A rank while a checkpoint is written, after which the run goes on by itself (`launch.max_restarts`); then the
+    launcher, while another one is. Returns what the command said."""
     folder.mkdir()
-    process = _start(folder, options(folder, steps, **{"launch.max_restarts": "1"}))
     checkpoints = folder / "run" / "checkpoints"
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while len(list(checkpoints.glob("step-*"))) < 2:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline, "no checkpoint was written"
-        time.sleep(0.002)
+    process = _start(folder, words)
+    _wait_for_save(process, checkpoints, _seen(checkpoints), completed=1)
     os.kill(_processes(process.pid)["rank 1"], signal.SIGKILL)
-    _, errors = process.communicate(timeout=_PATIENCE_SECONDS)
-    assert process.returncode == 0, errors
-    return folder / "run", errors
+    _wait_for_save(process, checkpoints, _seen(checkpoints), completed=1)
+    process.kill()
+    return process.communicate(timeout=60)[1]
 
 
 def undisturbed(folder: Path, steps: int) -> Path:
@@ -77,22 +74,13 @@ def tensors(run: Path, step: int) -> dict[str, str]:
 
 def _start_and_kill(folder: Path, steps: int, chance: random.Random) -> Kill:
     checkpoints = folder / "run" / "checkpoints"
-    before = {path.name for path in checkpoints.glob("step-*")}
-    left = _being_written(checkpoints)  # by the run that the last kill met
+    before = _seen(checkpoints)
     process = _start(folder, [*options(folder, steps), "--resume"])
-    saves = chance.randint(0, 2)
-    deadline = time.monotonic() + _PATIENCE_SECONDS
     # From the moment that a save of this start has begun, or that one, two of them are complete.
-    while True:
-        completed = len({path.name for path in checkpoints.glob("step-*")} - before)
-        if completed >= saves and _being_written(checkpoints) - left:
-            break
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline, "no checkpoint was begun"
-        time.sleep(0.002)
+    _wait_for_save(process, checkpoints, before, completed=chance.randint(0, 2))
     time.sleep(chance.choice([0.0, chance.uniform(0, 0.05), chance.uniform(0, 0.5)]))
     victim = chance.choice(["launcher", "torchrun", "rank 0", "rank 1"])
-    unfinished = bool(_being_written(checkpoints) - left)
+    unfinished = bool(_seen(checkpoints).unfinished - before.unfinished)
     pid = process.pid if victim == "launcher" else _processes(process.pid)[victim]
     os.kill(pid, signal.SIGKILL)
     _, errors = process.communicate(timeout=60)
@@ -107,13 +95,33 @@ def _start(folder: Path, arguments: list[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def _being_written(checkpoints: Path) -> set[tuple[str, int]]:
-    """Unfinished checkpoints by name and inode."""
-    found = set()
+@dataclass(frozen=True)
+class _Seen:
+    """What lies in a folder of checkpoints."""
+
+    complete: set[str]
+    unfinished: set[tuple[str, int]]
+    """By name and inode."""
+
+
+def _seen(checkpoints: Path) -> _Seen:
+    unfinished = set()
     for path in checkpoints.glob(".step-*.unfinished"):
         with suppress(FileNotFoundError):  # it is complete by now
-            found.add((path.name, path.stat().st_ino))
-    return found
+            unfinished.add((path.name, path.stat().st_ino))
+    return _Seen({path.name for path in checkpoints.glob("step-*")}, unfinished)
+
+
+def _wait_for_save(process: subprocess.Popen[str], checkpoints: Path, before: _Seen, completed: int) -> None:
+    """Until so many checkpoints more than before are complete, and another one is being written."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        now = _seen(checkpoints)
+        if len(now.complete - before.complete) >= completed and now.unfinished - before.unfinished:
+            return
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "no checkpoint was begun"
+        time.sleep(0.002)
 
 
 def _processes(launcher: int) -> dict[str, int]:

@@ -48,4 +48,4 @@ class MLflow(Tracker):
             return given
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "sftune"
         found = self._client.get_experiment_by_name(name)
-        return self._client.create_experiment(name) if found is None else found.experiment_id
+        return str(self._client.create_experiment(name) if found is None else found.experiment_id)

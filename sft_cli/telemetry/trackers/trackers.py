@@ -61,8 +61,9 @@ class Trackers:
         if isinstance(record, DoneRecord):
             self._end = "finished"
         point = point_of(values_of(record))
-        for process in self._processes if point is not None else ():
-            process.send(point)
+        if point is not None:
+            for process in self._processes:
+                process.send(point)
         self._tell()
 
     def _tell(self) -> None:

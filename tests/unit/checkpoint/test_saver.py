@@ -180,7 +180,7 @@ def test_a_disk_without_room_is_told_before_a_byte_is_written(
     full = shutil.disk_usage(run)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
     saver.save(Progress(2, 0.5))
-    with pytest.raises(CheckpointError, match=r"needs 0\.0 MiB, and 0\.0 MiB are free"):
+    with pytest.raises(CheckpointError, match=r"has 0\.0 MiB free, and 1\.0 MiB are needed \(a checkpoint"):
         saver.finish()
     assert [path.name for path in run.iterdir()] == ["step-00000001"]
 

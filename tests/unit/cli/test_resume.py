@@ -44,9 +44,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[Resume | None]:
     """What the workers were told to restore, each time they were started."""
     calls: list[Resume | None] = []
 
-    def run_workers(
-        plan: Path, world: World, logs: Path, *, dry_run: bool, resume: Resume | None, meeting: None
-    ) -> int:
+    def run_workers(plan: Path, world: World, logs: Path, *, resume: Resume | None, **options: Any) -> int:
         calls.append(resume)
         return 0
 
@@ -223,9 +221,7 @@ def test_a_finished_run_is_done_once_its_export_is_there(
 def test_a_lost_rank_restarts_from_the_newest(sftune: Run, saved: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Resume | None] = []
 
-    def run_workers(
-        plan: Path, world: World, logs: Path, *, dry_run: bool, resume: Resume | None, meeting: None
-    ) -> int:
+    def run_workers(plan: Path, world: World, logs: Path, *, resume: Resume | None, **options: Any) -> int:
         calls.append(resume)
         if len(calls) == 1:
             write_checkpoint(6)
@@ -315,7 +311,7 @@ def test_a_disk_without_room_for_one_checkpoint(
     monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
     ended = sftune("train", *EIGHT_STEPS)
     assert ended.code == 5
-    assert "(export 0.0044 GiB, a checkpoint 0.0131 GiB)" in ended.err
+    assert "(export 4.5 MiB, a checkpoint 13.4 MiB)" in ended.err
     monkeypatch.setattr(shutil, "disk_usage", lambda path: full._replace(free=25 * 2**20))
     ended = sftune("train", *EIGHT_STEPS, "--set", "checkpoint.every_steps=1")
     assert ended.code == 0

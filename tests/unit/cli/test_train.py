@@ -43,11 +43,8 @@ def workers(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """What the launcher was asked to run; it runs nothing and ends with `code`."""
     calls: Calls = []
 
-    def run_workers(plan_path: Path, world: World, logs: Path, *, dry_run: bool, resume: Any, meeting: Any) -> int:
-        plan = Plan.read(plan_path)
-        calls.append(
-            {"plan": plan, "world": world, "logs": logs, "dry_run": dry_run, "resume": resume, "meeting": meeting}
-        )
+    def run_workers(plan_path: Path, world: World, logs: Path, **options: Any) -> int:
+        calls.append({"plan": Plan.read(plan_path), "world": world, "logs": logs, **options})
         return 0
 
     monkeypatch.setattr("sft_cli.launch.supervise.run_workers", run_workers)
@@ -92,6 +89,7 @@ def test_the_workers_get_a_complete_plan(sftune: Callable[..., Ended], folder: P
     assert call["plan"].recipe.kernels.attention == "sdpa"
     assert call["logs"] == folder / "runs/tiny/logs"
     assert not call["dry_run"]
+    assert call["saves"]
     assert "20 rows, 2,000 tokens: 2 steps" in ended.out
 
 
@@ -126,6 +124,7 @@ def test_a_dry_run_writes_the_plan_alone(sftune: Callable[..., Ended], workers: 
     assert sftune("train", "--dry-run").code == 0
     assert [path.name for path in Path("runs/tiny").iterdir()] == ["plan.json"]
     assert workers[0]["dry_run"]
+    assert not workers[0]["saves"]
     assert sftune("train").code == 0
 
 

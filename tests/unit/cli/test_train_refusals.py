@@ -99,7 +99,7 @@ def test_a_disk_without_room_for_the_export_is_found_before_anything_is_written(
     ended = sftune("train", "r.yaml", "--overwrite")
     assert ended.code == (0 if old_gib else 5), ended.err
     if not old_gib:
-        assert f"{folder / 'out'}: the disk has 0.0000 GiB free" in ended.err
+        assert f"{folder / 'out'}: the disk has 0.0 MiB free" in ended.err
         assert "checkpoint.export: false" in ended.err
         assert (folder / "out" / "checkpoints" / "old").exists()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sft_cli.errors import CheckpointError, UsageError
+from sft_cli.errors import CheckpointError, DataError, SftError, UsageError
 from sft_cli.launch.run_folder import RunFolder, open_run, require_free
 from sft_cli.plan.plan import Plan
 
@@ -178,18 +178,29 @@ def test_dry_run_beside_a_run_touches_nothing(finished_run: Path, make_plan: Mak
     assert files_in(finished_run) == before
 
 
-def test_failed_dry_run_keeps_its_logs(
-    run: Path, tmp_path: Path, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "is_kept"),
+    [
+        (lambda logs: SftError("rank 0 failed", fix=f"The traceback is in {logs}/rank-0.log."), True),
+        (lambda logs: ZeroDivisionError(), True),
+        (lambda logs: DataError("not a row", where="chat.jsonl:104"), False),
+    ],
+)
+def test_failed_dry_run_keeps_its_logs_for_an_error_that_names_one(
+    run: Path,
+    tmp_path: Path,
+    make_plan: MakePlan,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Callable[[Path], Exception],
+    is_kept: bool,
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     def fail() -> None:
         with open_run(run, "new", make_plan(), overwrite=False, dry_run=True) as opened:
             opened.logs.mkdir()
-            kept.append(opened.logs)
-            raise ZeroDivisionError
+            raise error(opened.logs)
 
-    kept: list[Path] = []
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises((SftError, ZeroDivisionError)):
         fail()
-    assert kept[0].exists()
+    assert bool(list(tmp_path.glob("sftune-dry-run-*"))) is is_kept

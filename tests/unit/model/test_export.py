@@ -136,7 +136,7 @@ def test_without_room_nothing_is_written(
     model, before = make_model("llama"), sorted(tmp_path.rglob("*"))
     needed = sum(parameter.nbytes for parameter in model.parameters())
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=needed - 1))
-    with pytest.raises(CheckpointError, match=r"GiB free, and .* are needed \(export "):
+    with pytest.raises(CheckpointError, match=r"MiB free, and .* are needed \(export "):
         save(tmp_path / "export", model, tokenizer_folder)
     assert sorted(tmp_path.rglob("*")) == before
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=needed))

@@ -103,6 +103,7 @@ def test_what_is_not_supported_is_refused_at_its_place(config: dict[str, Any], w
         ("text_config", "llama"),
         ("attention_dropout", "0.5"),
         ("attention_dropout", -1),
+        ("dtype", "float64"),
         ("dtype", "float99"),
         ("torch_dtype", 5),
         ("model_type", ["llama"]),

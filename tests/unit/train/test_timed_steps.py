@@ -22,7 +22,7 @@ class Run:
     def __init__(self, steps: int, stop_at: int = 0, bad_at: int = 0) -> None:
         self.now, self.taken = 0.0, 0
         self.stop_at, self.bad_at = stop_at, bad_at
-        self.report = Report(Meter(clock=lambda: self.now), None, SilentView(), lambda step: 0.0, lambda: None)
+        self.report = Report(Meter(clock=lambda: self.now), (), SilentView(), lambda step: 0.0)
         self.steps: Iterator[StepBatches] = self.report.waiting(
             StepBatches(step, 0.0, ()) for step in range(1, steps + 1)
         )
