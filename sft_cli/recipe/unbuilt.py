@@ -33,8 +33,6 @@ def _only(*values: Any) -> Callable[[Any], bool]:
 
 
 KEYS: tuple[Unbuilt, ...] = (
-    Unbuilt("kernels.compile", _only(False), "Write `false`."),
-    Unbuilt("kernels.float8", _only("none"), "Write `none`."),
     Unbuilt("kernels.hub", _only(False), "Write `false`."),
     Unbuilt("telemetry.trackers", _only(()), "Write `[]`; every number is in metrics.jsonl."),
 )
