@@ -101,8 +101,7 @@ class _Weight:
 
 
 def _shard(module: Any) -> Tensor:
-    """The tensor that FSDP2 asks: without gradients `to_local` makes no other one."""
+    """The very tensor that FSDP2 asks; from torch 2.13 on `to_local` makes a parameter of it first."""
     weight = module.weight
     assert isinstance(weight, DTensor), "gathering begins with the shards"
-    local: Tensor = weight.to_local()
-    return local
+    return weight._local_tensor

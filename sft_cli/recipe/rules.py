@@ -28,7 +28,8 @@ def problems(recipe: Recipe) -> Iterator[Problem]:
     """All that keeps a recipe from running on any machine."""
     return chain(
         _streaming(recipe), _batching(recipe), _kernels(recipe), _sharding(recipe), _optimizer(recipe),
-        _schedule(recipe), _evaluate(recipe), _launch(recipe), _model(recipe), _sources(recipe), _secrets(recipe.model_dump(), ""),
+        _schedule(recipe), _evaluate(recipe), _launch(recipe), _model(recipe), _sources(recipe),
+        _secrets(recipe.model_dump(), ""),
     )  # fmt: skip
 
 

@@ -70,9 +70,7 @@ def test_compiled_is_the_same(family: str) -> None:
 )
 def test_every_kind_of_checkpointing(checkpointing: str, offload: bool) -> None:
     _, expected = gradients(tiny("qwen3_5"))
-    model = tiny(
-        "qwen3_5", checkpointing=checkpointing, offload=offload, regions=Regions(compiles=True, backend=AOT)
-    )
+    model = tiny("qwen3_5", checkpointing=checkpointing, offload=offload, regions=Regions(compiles=True, backend=AOT))
     for _ in range(2):
         model.zero_grad()
         _, found = gradients(model)

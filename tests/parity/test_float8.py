@@ -34,11 +34,11 @@ pytest.importorskip("torchao")
 
 AOT = "aot_eager_decomp_partition"
 SIDE = 32
-CONFIG = {**CONFIGS["qwen3_5"], "initializer_range": 0.05}
+CONFIG = {**CONFIGS["qwen3_5"], "initializer_range": 0.02}
 LENGTHS = [65, 2, 130, 40]
 LARGEST = 0.12
-"""Of a gradient's relative distance to bfloat16's. A number is rounded to 3 or 2 bits of mantissa, 2^-4 or 2^-3 at most;
-a layer has a few products in a row, and this model four layers."""
+"""Of the gradient's relative distance to bfloat16's; 0.06 were seen. A number is rounded to 3 or 2 bits of mantissa, by
+2^-4 or 2^-3 at most; a layer has a few products in a row, and this model four layers."""
 
 pytestmark = pytest.mark.usefixtures("lone_rank")
 
@@ -119,8 +119,20 @@ def test_gathering_in_float8_changes_nothing_but_a_rounding_to_bfloat16() -> Non
     """Without it a master is rounded to bfloat16 first, and to float8 then."""
     _, expected = Made("tensorwise", gathers=False).gradients()
     made = Made("tensorwise")
+    float8 = made.regions.float8
+    assert float8 is not None
+    seen = set()
+
+    def linear_of(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        seen.add(type(weight).__name__)
+        return Float8.linear(float8, x, weight, bias)
+
+    for region in made.regions.by_key.values():
+        if region.name == "linear":
+            region._run = linear_of
     _, found = made.gradients()
-    assert off_by(found, expected) < LARGEST / 2
+    assert seen == {"Float8TrainingTensor"}
+    assert 1e-3 < off_by(found, expected) < LARGEST / 2
     linear = next(linear for linear in kernel_layers(made.model).linears.values() if is_float8(linear, made.regions))
     assert type(linear.weight.to_local().detach()) is Tensor
     assert linear.weight.dtype == torch.float32
