@@ -66,5 +66,5 @@ def _region(module: Any, gated_norm: Callable[..., Tensor], regions: Regions) ->
     def one_gated_norm(x: Tensor, gate: Tensor, weight: Tensor) -> Tensor:
         return gated_norm(x, gate, weight, eps)
 
-    arguments = (Rows(width), Rows(width), Weight((width,)))
+    arguments = (Rows(width, are_heads=True), Rows(width, are_heads=True), Weight((width,)))
     return regions.region("gated_norm", one_gated_norm, one_gated_norm, arguments, eps, called=gated_norm)

@@ -73,4 +73,5 @@ def _region(module: Any, norm: Callable[..., Tensor], eps: float, offset: float,
         return norm(x, weight, eps, offset)
 
     width = module.weight.shape[0]
-    return regions.region("norm", one_norm, one_norm, (Rows(width), Weight((width,))), eps, offset, called=norm)
+    arguments = (Rows(width, are_heads=True), Weight((width,)))
+    return regions.region("norm", one_norm, one_norm, arguments, eps, offset, called=norm)

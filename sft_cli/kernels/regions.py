@@ -24,10 +24,11 @@ from sft_cli.plan.float8 import STEP
 
 @dataclass(frozen=True)
 class Rows:
-    """An argument with rows for each token: (tokens * per_token, width)."""
+    """An argument with a row for each token: (tokens, width)."""
 
     width: int
-    per_token: int = 1
+    are_heads: bool = False
+    """Or several rows: as many as there are heads, which differs from caller to caller."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +63,18 @@ class Region:
         self._regions = regions
         self._plain = plain
         self._uncompiled = function
-        self._run = regions.compiled(function) if regions.compiles else function
+        self._varies = regions.lengths_vary or any(isinstance(a, Rows) and a.are_heads for a in arguments)
+        self._run = regions.compiled(function, varies=self._varies) if regions.compiles else function
         self._step = STEP if any(isinstance(a, Weight) and a.is_float8 for a in arguments) else 1
 
     def __call__(self, *tensors: Tensor | None) -> Any:
         """The function, of arguments as `arguments` says."""
         if self._regions.is_plain:
             return self._plain(*tensors)
+        if self._varies and self._run is not self._uncompiled:
+            for tensor, argument in zip(tensors, self.arguments, strict=True):
+                if tensor is not None and isinstance(argument, Rows):
+                    torch._dynamo.maybe_mark_dynamic(tensor, 0)
         try:
             return self._run(*tensors)
         except self._regions.failures as error:
@@ -90,8 +96,6 @@ class Region:
         lacking = -rows.shape[0] % self._step
         if lacking:
             rows = F.pad(rows, (0, 0, 0, lacking))
-        if self._regions.lengths_vary:
-            torch._dynamo.maybe_mark_dynamic(rows, 0)
         out: Tensor = self(rows, *others)
         return (out[: out.shape[0] - lacking] if lacking else out).unflatten(0, x.shape[:-1])
 
@@ -170,12 +174,16 @@ class Regions:
             self.by_key[key] = Region(self, name, function, plain, arguments, called or plain)
         return self.by_key[key]
 
-    def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """torch.compile, with variants of its own: dynamo counts those of all functions that share their code."""
+    def compiled(self, function: Callable[..., Any], *, varies: bool) -> Callable[..., Any]:
+        """torch.compile, with variants of its own: dynamo counts those of all functions that share their code.
+
+        Args:
+            varies: how many rows there are; else each number has a variant.
+        """
         assert isinstance(function, FunctionType)
         code = function.__code__.replace()
         own = FunctionType(code, function.__globals__, function.__name__, None, function.__closure__)
-        dynamic = None if self.lengths_vary else False
+        dynamic = None if varies else False
         compiled: Callable[..., Any] = torch.compile(own, fullgraph=True, dynamic=dynamic, backend=self._backend)
         return compiled
 
@@ -227,8 +235,12 @@ class Regions:
             except self.failures as error:
                 region.give_up(error)
             if also_without_gradient:
+                seen = [
+                    x.detach() if x is not None and isinstance(argument, Rows) else x
+                    for x, argument in zip(arguments, region.arguments, strict=True)
+                ]
                 with torch.no_grad():
-                    region(*arguments)
+                    region(*seen)
         return len(self.by_key)
 
     def _example(
@@ -243,12 +255,8 @@ class Regions:
         if argument is None:
             return None
         if isinstance(argument, Rows):
-            count = tokens * argument.per_token
-            count += -count % STEP if self.float8 is not None else 0
-            rows = torch.ones(count, argument.width, dtype=dtype, device=device, requires_grad=True)
-            if self.lengths_vary:
-                torch._dynamo.maybe_mark_dynamic(rows, 0)
-            return rows
+            count = tokens + (-tokens % STEP if self.float8 is not None else 0)
+            return torch.ones(count, argument.width, dtype=dtype, device=device, requires_grad=True)
         weight = torch.ones(argument.shape, dtype=argument.dtype or weight_dtype, device=device)
         if argument.is_float8 and gathers_float8:
             assert self.float8 is not None

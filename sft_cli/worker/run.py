@@ -116,7 +116,7 @@ def _train(
             model, optimizer, learning_rate, recipe.train.max_grad_norm, device, reduction, in_backward, rescale
         )
         meter = assemble_meter(plan, device, totals(progress))
-        if device.type == "cuda":
+        if device.type == "cuda" or recipe.kernels.compile:
             view.say("warming up: a step that changes nothing, of the largest micro-batch; tunes kernels new to it")
             view.say(f"warmed up in {warm_up(loader.heaviest_micro_batch(), train_step):.0f} s")
         kernels, warning = pass_kernels_check(plan, model, inner.taken)

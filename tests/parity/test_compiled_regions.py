@@ -103,10 +103,8 @@ def test_nothing_is_compiled_after_it_was_tried_out() -> None:
     tried = counters["stats"]["unique_graphs"]
     gradients(model)
     first = counters["stats"]["unique_graphs"]
-    # Norms of heads have several rows a token, and views of another layout: once more in the warm-up, no more after it.
-    again = {region.name for region in regions.by_key.values()} - {"mlp", "gates"}
-    assert again == {"norm", "gated_norm"}
-    assert first - tried <= 4
+    # The queries' norm sees every other part of a wider tensor: once more in the warm-up, no more after it.
+    assert first - tried <= 1
     gradients(model)
     assert counters["stats"]["unique_graphs"] == first
 
