@@ -50,7 +50,7 @@ def compile_regions(plan: Plan, regions: Regions, device: torch.device, say: Cal
     recipe = plan.recipe
     dtype, masters = (getattr(torch, name) for name in (recipe.model.dtype, recipe.model.master_dtype))
     is_sharded = recipe.sharding.backend != "none"
-    is_cast = not is_sharded and dtype != torch.float32
+    is_cast = not is_sharded and dtype != masters
     say(f"compiling {len(regions.by_key)} parts of the layers (kernels.compile)")
     began = time.monotonic()
     with torch.autocast(device.type, dtype) if is_cast else nullcontext():
