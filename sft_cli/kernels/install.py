@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
 
-from sft_cli.kernels import attention, gated_norm, linear_attention, mlp, norm
+from sft_cli.kernels import attention, gated_norm, linear, linear_attention, mlp, norm
+from sft_cli.kernels.regions import Regions
 from sft_cli.recipe.schema import KernelsSection
 
 OWN = "torch"
@@ -34,6 +35,8 @@ class Layers:
     gated_norms: list[nn.Module]
     swiglu: list[nn.Module]
     """MLPs of gate, up and down projection with SiLU."""
+    linears: dict[str, nn.Linear] = field(default_factory=dict)
+    """Every plain linear layer of the decoder, by its name there."""
 
 
 def layers_of(
@@ -54,20 +57,29 @@ def layers_of(
         norm_offset=norm_offset,
         gated_norms=[block.norm for block in delta_net],
         swiglu=[module for _, module in named if _is_swiglu(module)],
+        # Not of a class of its own: what that does with its weight nobody knows.
+        linears={name: module for name, module in decoder.named_modules() if type(module) is nn.Linear},
     )
 
 
 def install(
-    layers: Layers, kernels: KernelsSection, *, expensive: Callable[[Function], Function] = lambda function: function
+    layers: Layers,
+    kernels: KernelsSection,
+    *,
+    expensive: Callable[[Function], Function] = lambda function: function,
+    regions: Regions | None = None,
 ) -> None:
     """Puts every kernel in its place; the loss is the head's, and comes with it.
 
     Args:
         expensive: what is made of attention and delta rule, which activation checkpointing may keep the results of.
+        regions: what is compiled, or multiplied in float8; None: nothing is.
 
     Raises:
         KernelError: a package can't be imported.
     """
+    regions = Regions() if regions is None else regions
+    compiled = regions if regions.compiles else None
     attention.install(layers.config, attention=kernels.attention, expensive=expensive)
     if layers.delta_net:
         linear_attention.install(
@@ -76,14 +88,22 @@ def install(
             linear_attention=kernels.linear_attention,
             conv=kernels.conv,
             expensive=expensive,
+            regions=compiled,
         )
     if layers.norms and kernels.norm != OWN:
         assert layers.norm_offset is not None, "the plan leaves norms alone that it knows nothing of"
         norm.install(layers.norms, backend=kernels.norm, offset=layers.norm_offset)
+    elif compiled is not None and layers.norm_offset is not None:
+        norm.install(layers.norms, backend=OWN, offset=layers.norm_offset, regions=compiled)
     if layers.gated_norms and kernels.gated_norm != OWN:
         gated_norm.install(layers.gated_norms, backend=kernels.gated_norm)
+    elif compiled is not None:
+        gated_norm.install(layers.gated_norms, backend=OWN, regions=compiled)
+    linear.install_float8(layers.linears.values(), regions)
     if layers.swiglu and kernels.mlp != OWN:
         mlp.install(layers.swiglu, backend=kernels.mlp)
+    elif compiled is not None:
+        linear.install_compiled_mlp(layers.swiglu, compiled, expensive)
 
 
 def _is_swiglu(module: nn.Module) -> bool:

@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sft_cli.errors import KernelError
 from sft_cli.kernels import fla, flash_qla, reference
 from sft_cli.kernels.conv import CONV
+from sft_cli.kernels.regions import Region, Regions, Rows, Weight
 from sft_cli.kernels.segments import Segments
 
 LINEAR_ATTENTION = {
@@ -34,12 +36,14 @@ def install(
     linear_attention: str,
     conv: str,
     expensive: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda function: function,
+    regions: Regions | None = None,
 ) -> None:
     """Puts the chosen kernels on each Gated DeltaNet block of a model, by replacing its forward.
 
     Args:
         project: how the family's block projects its input; see `forward`.
         expensive: what is made of the delta rule; not of the convolution, which costs next to nothing.
+        regions: compile decay and beta.
 
     Raises:
         KernelError: a kernel's package can't be imported.
@@ -47,8 +51,9 @@ def install(
     delta_rule, causal_conv = expensive(LINEAR_ATTENTION[linear_attention]()), CONV[conv]()
     for block in blocks:
         block.forward = partial(  # type: ignore[method-assign]
-            forward, block, project=project, delta_rule=delta_rule, causal_conv=causal_conv
-        )
+            forward, block, project=project, delta_rule=delta_rule, causal_conv=causal_conv,
+            gates=gates if regions is None else _gates_region(block, regions),
+        )  # fmt: skip
 
 
 def forward(
@@ -58,6 +63,7 @@ def forward(
     project: Callable[[nn.Module, Tensor], tuple[Tensor, Tensor, Tensor, Tensor]],
     delta_rule: Callable[..., Tensor],
     causal_conv: Callable[..., Tensor],
+    gates: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]],
     cu_seq_lens_q: Tensor | None = None,
     segment_bounds: tuple[int, ...] | None = None,
     seq_idx: Tensor | None = None,
@@ -83,17 +89,29 @@ def forward(
     taps = block.conv1d.weight.squeeze(1).to(mixed.dtype)
     mixed = causal_conv(mixed, taps, block.conv1d.bias, segments)
     query, key, value = mixed.split([block.key_dim, block.key_dim, block.value_dim], dim=-1)
-    log_decay = -block.A_log.float().exp() * F.softplus(a.float() + block.dt_bias)
+    heads = a.shape[-1]
+    log_decay, beta = gates(a.reshape(-1, heads), b.reshape(-1, heads), block.A_log, block.dt_bias)
     out = delta_rule(
         query.unflatten(-1, (-1, block.head_k_dim)),
         key.unflatten(-1, (-1, block.head_k_dim)),
         value.unflatten(-1, (-1, block.head_v_dim)),
-        log_decay,
-        b.sigmoid(),
+        log_decay.view(rows, length, heads),
+        beta.view(rows, length, heads),
         segments,
     )
     out = block.norm(out.reshape(-1, block.head_v_dim), gate.reshape(-1, block.head_v_dim))
     return block.out_proj(out.view(rows, length, -1))
+
+
+def gates(a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Log decay, float32, and beta, as `b`; each (tokens, value heads), of a and b (tokens, value heads)."""
+    return -a_log.float().exp() * F.softplus(a.float() + dt_bias), b.sigmoid()
+
+
+def _gates_region(block: Any, regions: Regions) -> Region:
+    heads = block.A_log.shape[0]
+    exponents = Weight((heads,), dtype=torch.float32)
+    return regions.region("gates", gates, gates, (Rows(heads), Rows(heads), exponents, exponents))
 
 
 def _segments(

@@ -56,7 +56,7 @@ def describe_kernels(
     described = {}
     for slot, functions in found.items():
         entry: dict[str, Any] = {"asked": asked[slot], "got": got[slot] if functions else None}
-        entry |= _describe(functions[0] if functions else None)
+        entry |= describe_function(functions[0] if functions else None)
         if slot == "linear_attention" and got[slot] == "fla":
             entry["inner"] = dict(sorted(inner.items()))  # empty: all steps are its own Triton kernels
         described[slot] = entry
@@ -120,7 +120,8 @@ def _name(function: Callable[..., Any]) -> str:
     return f"{function.__module__}.{function.__qualname__}"
 
 
-def _describe(function: Callable[..., Any] | None) -> dict[str, str | None]:
+def describe_function(function: Callable[..., Any] | None) -> dict[str, str | None]:
+    """Its name, and where it comes from."""
     if function is None:
         return dict.fromkeys(("callable", "package", "version", "file"))
     unwrapped = inspect.unwrap(function)

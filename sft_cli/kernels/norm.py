@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from sft_cli.kernels import liger
+from sft_cli.kernels.regions import Region, Regions, Rows, Weight
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, offset: float) -> Tensor:
@@ -38,11 +40,12 @@ NORM = {"liger": liger.load_norm, "torch": lambda: rms_norm}
 """Backend to what loads it."""
 
 
-def install(modules: Iterable[nn.Module], *, backend: str, offset: float) -> None:
+def install(modules: Iterable[nn.Module], *, backend: str, offset: float, regions: Regions | None = None) -> None:
     """Puts a backend on RMSNorm modules, by replacing their forward.
 
     Args:
         offset: see `rms_norm`.
+        regions: compile it.
 
     Raises:
         KernelError: its package can't be imported.
@@ -52,9 +55,23 @@ def install(modules: Iterable[nn.Module], *, backend: str, offset: float) -> Non
         # transformers has two names for it.
         own = vars(module)
         eps = own["variance_epsilon"] if "variance_epsilon" in own else own["eps"]
-        module.forward = partial(forward, module, norm=norm, eps=eps, offset=offset)  # type: ignore[method-assign]
+        compiled = None if regions is None else _region(module, norm, eps, offset, regions)
+        module.forward = partial(  # type: ignore[method-assign]
+            forward, module, norm=compiled or norm, eps=eps, offset=offset
+        )
 
 
 def forward(module: nn.Module, x: Tensor, *, norm: Callable[..., Tensor], eps: float, offset: float) -> Tensor:
     """One RMSNorm of transformers."""
+    if isinstance(norm, Region):
+        return norm.over_tokens(x, module.weight)
     return norm(x, module.weight, eps, offset)
+
+
+def _region(module: Any, norm: Callable[..., Tensor], eps: float, offset: float, regions: Regions) -> Region:
+    def one_norm(x: Tensor, weight: Tensor) -> Tensor:
+        return norm(x, weight, eps, offset)
+
+    width = module.weight.shape[0]
+    arguments = (Rows(width, are_heads=True), Weight((width,)))
+    return regions.region("norm", one_norm, one_norm, arguments, eps, offset, called=norm)

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from sft_cli.parallel.kept_calls import InPlace
 
@@ -46,7 +47,7 @@ class ActivationOffload:
             return forward(*arguments, **options)
         given = list(_tensors([*arguments, *options.values()]))
         others = [x for x in given if not x.requires_grad]
-        staying = {x.untyped_storage().data_ptr() for x in (*block.parameters(), *others)}
+        staying = {x.untyped_storage().data_ptr() for whole in (*block.parameters(), *others) for x in _stored(whole)}
         outer, layer = self._layer, _Layer(staying, given[0].device, self._newest)
         self._layer, self._newest = layer, weakref.ref(layer)
         try:
@@ -60,10 +61,11 @@ class ActivationOffload:
     def pack(self, tensor: Tensor) -> Any:
         layer = self._layer
         assert layer is not None, "a tensor is kept outside of a layer"
+        if type(tensor) is not Tensor:
+            return self._in_place.pack(tensor)
         storage = tensor.untyped_storage()
         if (
-            type(tensor) is not Tensor
-            or tensor.device != layer.device
+            tensor.device != layer.device
             or storage.nbytes() < SMALLEST_BYTES
             or storage.data_ptr() in layer.staying
             or _is_cast_weight(tensor)
@@ -202,6 +204,13 @@ def _is_cast_weight(tensor: Tensor) -> bool:
     if node is None or node.name() != "ToCopyBackward0":
         return False
     return all("AccumulateGrad" in source.name() for source, _ in node.next_functions if source is not None)
+
+
+def _stored(tensor: Tensor) -> list[Tensor]:
+    """The tensors whose storages hold it: of a weight in float8 its bits and its scale."""
+    if not is_traceable_wrapper_subclass(tensor):
+        return [tensor]
+    return [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
 
 
 def _tensors(values: Any) -> Iterator[Tensor]:

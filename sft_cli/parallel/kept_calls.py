@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 Function = Callable[..., Any]
 
@@ -192,7 +193,9 @@ class _SavedByCall:
         self._recomputed: list[Tensor] = []
 
     def pack(self, saved: Tensor) -> Any:
-        index = self._index.get(saved.untyped_storage().data_ptr()) if saved.numel() else None
+        # A weight in float8 has no storage of its own, and is no input.
+        has_storage = saved.numel() and not is_traceable_wrapper_subclass(saved)
+        index = self._index.get(saved.untyped_storage().data_ptr()) if has_storage else None
         if index is None or saved.dtype != self._inputs[index].dtype:
             return self._store.pack(saved)
         return _Part(self._places.setdefault(index, len(self._places)), _Layout.of(saved))

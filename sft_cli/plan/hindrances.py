@@ -49,8 +49,8 @@ def find_hindrance(case: Case, slot: str, backend: Backend) -> Hindrance | None:
     """
     if backend.gpu_only and not case.on_gpu:
         return Hindrance("it needs a GPU, and none is visible", "Write `auto`.")
-    if backend.package is not None and (missing := _missing(case.hardware, backend.package)):
-        return missing
+    if backend.package is not None and (absent := missing(case.hardware, backend.package)):
+        return absent
     if (fault := known_fault(slot, backend.name, case.hardware)) is not None:
         return fault
     dtype = case.recipe.model.dtype
@@ -85,8 +85,11 @@ def _is_refused_backward(hardware: Hardware) -> bool:
     return (3, 4, 0) <= _release(triton) < (3, 7, 1)
 
 
-def _missing(hardware: Hardware, package: Package) -> Hindrance | None:
-    """For a GPU named with `--gpu`: what sftune's extra `gpu` brings will be there."""
+def missing(hardware: Hardware, package: Package) -> Hindrance | None:
+    """What of a package is not installed.
+
+    For a GPU named with `--gpu`: what sftune's extra `gpu` brings will be there.
+    """
     if hardware.named and package.is_extra:
         return None
     installed = hardware.packages.get(package.distribution)

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from sft_cli.errors import KernelError
 from sft_cli.plan.backends import BACKENDS, Backend, find_backend
+from sft_cli.plan.compiling import compile_choices, compile_problems
+from sft_cli.plan.float8 import float8_choices, float8_problems
 from sft_cli.plan.hardware import Hardware
 from sft_cli.plan.hindrances import Case, find_hindrance
 from sft_cli.plan.kernel_shapes import slots_of
@@ -41,8 +43,14 @@ def choose_kernels(
     for slot in automatic:
         named[slot], because = _best(case, slot)
         choices.append(Choice(key=f"kernels.{slot}", value=named[slot], because=because))
-    raise_for(_problems(case, named, automatic), places, KernelError)
-    return KernelsSection(**named), choices
+    kernels = KernelsSection(**named)
+    problems = [
+        *_problems(case, named, automatic),
+        *compile_problems(recipe, hardware),
+        *float8_problems(recipe, shape, hardware),
+    ]
+    raise_for(problems, places, KernelError)
+    return kernels, [*choices, *compile_choices(kernels, case.slots), *float8_choices(recipe)]
 
 
 def _best(case: Case, slot: str) -> tuple[str, str]:
@@ -50,6 +58,8 @@ def _best(case: Case, slot: str) -> tuple[str, str]:
     *faster, last = BACKENDS[slot]
     if slot not in case.slots:
         return last.name, "no such layer in this model"
+    if slot == "mlp" and case.recipe.kernels.compile:
+        return last.name, "kernels.compile makes one of it with its projections"
     if slot == "attention" and (asked := _attention_of_rows(case)) is not None:
         return asked
     hindrances: list[str] = []

@@ -27,8 +27,9 @@ def check(recipe: Recipe, places: Places) -> None:
 def problems(recipe: Recipe) -> Iterator[Problem]:
     """All that keeps a recipe from running on any machine."""
     return chain(
-        _streaming(recipe), _batching(recipe), _sharding(recipe), _optimizer(recipe), _schedule(recipe),
-        _evaluate(recipe), _launch(recipe), _model(recipe), _sources(recipe), _secrets(recipe.model_dump(), ""),
+        _streaming(recipe), _batching(recipe), _kernels(recipe), _sharding(recipe), _optimizer(recipe),
+        _schedule(recipe), _evaluate(recipe), _launch(recipe), _model(recipe), _sources(recipe),
+        _secrets(recipe.model_dump(), ""),
     )  # fmt: skip
 
 
@@ -125,6 +126,15 @@ def _batching(recipe: Recipe) -> Iterator[Problem]:
             "batching.balance",
             "goes with packing only: padded rows of a micro-batch are of one length already",
             "Write `balance: none`, or `mode: packing`.",
+        )
+
+
+def _kernels(recipe: Recipe) -> Iterator[Problem]:
+    if recipe.kernels.float8 != "none" and recipe.model.dtype == "float32":
+        yield Problem(
+            "kernels.float8",
+            "rounds to 8 bits what `model.dtype: float32` asks to be exact",
+            "Write `model: {dtype: bfloat16}`, or `float8: none`.",
         )
 
 

@@ -98,8 +98,10 @@ class KernelsSection(Section):
     gated_norm: Literal["auto", "fla", "torch"] = _option("auto", "The gated RMSNorm after the delta rule")
     mlp: Literal["auto", "liger", "torch"] = _option("auto", "SwiGLU")
     loss: Literal["auto", "liger", "chunked", "torch"] = _option("auto", "The output projection and cross-entropy")
-    compile: bool = _option(False, "torch.compile on each block")
-    float8: Literal["none", "tensorwise", "rowwise"] = _option("none", "float8 matrix products")
+    compile: bool = _option(False, "torch.compile on the arithmetic between the kernels, block by block")
+    float8: Literal["none", "tensorwise", "rowwise"] = _option(
+        "none", "Matrix products of large linear layers in float8, through torchao; needs an Ada or Hopper GPU or newer"
+    )
     hub: bool = _option(False, "May take kernels from the Hugging Face kernel hub")
 
 

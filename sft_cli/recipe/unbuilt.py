@@ -32,11 +32,7 @@ def _only(*values: Any) -> Callable[[Any], bool]:
     return lambda value: any(type(value) is type(built) and value == built for built in values)
 
 
-KEYS: tuple[Unbuilt, ...] = (
-    Unbuilt("kernels.compile", _only(False), "Write `false`."),
-    Unbuilt("kernels.float8", _only("none"), "Write `none`."),
-    Unbuilt("kernels.hub", _only(False), "Write `false`."),
-)
+KEYS: tuple[Unbuilt, ...] = (Unbuilt("kernels.hub", _only(False), "Write `false`."),)
 
 
 def check(recipe: Recipe, places: Places) -> None:

@@ -77,6 +77,8 @@ class TrainStep:
     reduction: GradientReduction = field(default_factory=GradientReduction.of_one_process)
     in_backward: InBackward | None = None
     """Where backward itself updates: `optimizer.in_backward`."""
+    after_update: Callable[[], None] = lambda: None
+    """Called when a step has changed the weights."""
     meters: StepMeters = field(default_factory=NoMeters)
     first_bad_step: Tensor = field(init=False)
     """As in `StepResult`."""
@@ -110,6 +112,7 @@ class TrainStep:
         self.first_bad_step.add_(step * (is_bad & (self.first_bad_step == 0)))
         if self.in_backward is None:
             self._update(is_bad)
+        self.after_update()
         self.meters.end()
         return StepResult(totals, loss, grad_norm, self.first_bad_step.clone())
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
@@ -20,6 +21,7 @@ from sft_cli.data.rows import TokenizedRows
 from sft_cli.kernels.install import Layers, install, layers_of
 from sft_cli.kernels.loss import LOSS
 from sft_cli.kernels.manifest import Found, cost, describe_kernels, differences, find_kernels, refusal
+from sft_cli.kernels.regions import Regions
 from sft_cli.launch.rank_session import RankSession
 from sft_cli.launch.ranks import Ranks
 from sft_cli.launch.run_folder import RunFolder
@@ -43,6 +45,7 @@ from sft_cli.train.exactness_report import Exactness
 from sft_cli.train.loop import Run, Saves
 from sft_cli.train.report import Report
 from sft_cli.train.step import TrainStep
+from sft_cli.worker.regions import compile_regions
 from sft_cli.worker.resume import rows_of_all_ranks
 from sft_cli.worker.weights import fill
 
@@ -54,6 +57,7 @@ def assemble_model(
     source: SafetensorsFolder | None,
     say: Callable[[str], None],
     *,
+    regions: Regions | None = None,
     is_resumed: bool = False,
 ) -> tuple[LanguageModel, GradientReduction]:
     """Meta, kernels, checkpointing, sharding, storage, weights; and how its gradients come together.
@@ -61,6 +65,7 @@ def assemble_model(
     Args:
         source: the weights to start from; None draws them from `train.seed`.
         say: told what filling it took.
+        regions: what is compiled or multiplied in float8; None: nothing is.
         is_resumed: leaves the weights undefined, for a checkpoint to be loaded into.
     """
     recipe, kernels = plan.recipe, plan.recipe.kernels
@@ -72,7 +77,9 @@ def assemble_model(
         loss=LOSS[kernels.loss](),
         code_folder=code_folder,
     )
-    install(kernel_layers(model), kernels, expensive=kept)
+    regions = Regions() if regions is None else regions
+    install(kernel_layers(model), kernels, expensive=kept, regions=regions)
+    compile_regions(plan, regions, device, say)
     reduction = parallelise(
         model,
         recipe.sharding,
@@ -191,20 +198,24 @@ def assemble_run(
     )
 
 
-def pass_exactness_gate(plan: Plan, model: LanguageModel, device: torch.device) -> Exactness:
+def pass_exactness_gate(plan: Plan, model: LanguageModel, regions: Regions, device: torch.device) -> Exactness:
     """Proof that this run's samples don't leak into each other; every rank must take part.
+
+    What is compiled or in float8 works token by token, and can't leak. It is left out: with one float8 scale a tensor
+    every token's rounding depends on the largest value of all of them, which is no leak, and would hide one.
 
     Raises:
         KernelError: they do, and `kernels.strict` is on.
     """
     recipe = plan.recipe
-    return check_exactness(
-        model,
-        batching=recipe.batching.mode,
-        compute_dtype=getattr(torch, recipe.model.dtype),
-        device=device,
-        strict=recipe.kernels.strict,
-    )
+    with regions.plainly():
+        return check_exactness(
+            model,
+            batching=recipe.batching.mode,
+            compute_dtype=getattr(torch, recipe.model.dtype),
+            device=device,
+            strict=recipe.kernels.strict,
+        )
 
 
 def write_exactness_json(path: Path, exactness: Exactness) -> None:
@@ -227,9 +238,16 @@ def pass_kernels_check(plan: Plan, model: LanguageModel, inner: Mapping[str, str
     return found, f"WARNING: not the kernels of the plan, expect {cost(told)}. {'; '.join(told)}" if told else None
 
 
-def write_kernels_json(path: Path, plan: Plan, found: Found, inner: Mapping[str, str]) -> None:
-    """Which function runs in each slot."""
+def write_kernels_json(
+    path: Path, plan: Plan, found: Found, inner: Mapping[str, str], regions: Mapping[str, Any]
+) -> None:
+    """Which function runs in each slot.
+
+    Args:
+        regions: from `describe_regions`.
+    """
     got = {slot: getattr(plan.recipe.kernels, slot) for slot in found}
     was_auto = {choice.key.removeprefix("kernels.") for choice in plan.choices if choice.key.startswith("kernels.")}
     asked = {slot: "auto" if slot in was_auto else got[slot] for slot in found}
-    path.write_text(json.dumps(describe_kernels(found, asked, got, inner), indent=2) + "\n", encoding="utf-8")
+    described = describe_kernels(found, asked, got, inner) | regions
+    path.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")

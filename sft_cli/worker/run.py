@@ -40,6 +40,7 @@ from sft_cli.worker.assemble import (
     assemble_model,
     assemble_run,
     assemble_saver,
+    kernel_layers,
     pass_exactness_gate,
     pass_kernels_check,
     write_exactness_json,
@@ -51,6 +52,7 @@ from sft_cli.worker.gauges import assemble_gauges, assemble_sinks
 from sft_cli.worker.out_of_memory import explain, is_out_of_memory
 from sft_cli.worker.prewarm import prewarm_kernels
 from sft_cli.worker.profile import profile_run
+from sft_cli.worker.regions import describe_regions, gather_in_float8, plan_regions
 from sft_cli.worker.resume import best, replay_logged, take_up, totals, trusted_progress
 
 
@@ -106,23 +108,27 @@ def _train(
         began = time.perf_counter()
         prewarm_kernels(plan, device, view.say, lambda: bool(session.stop.requested))
         compiling, first_use = time.perf_counter() - began, 0.0
-        model, reduction = assemble_model(plan, mesh, device, source, view.say, is_resumed=resume is not None)
+        regions = plan_regions(plan, device, view.say)
+        model, reduction = assemble_model(
+            plan, mesh, device, source, view.say, regions=regions, is_resumed=resume is not None
+        )
         optimizer = build_adamw(model.parameters(), recipe.optimizer, seed=recipe.train.seed)
         if resume is not None:
             restore_state(resume.checkpoint, model, optimizer)
+        rescale = gather_in_float8(plan, kernel_layers(model), regions, mesh)
         in_backward = InBackward(optimizer, reduction.whole()) if recipe.optimizer.in_backward else None
         train_step = TrainStep(
-            model, optimizer, learning_rate, recipe.train.max_grad_norm, device, reduction, in_backward
+            model, optimizer, learning_rate, recipe.train.max_grad_norm, device, reduction, in_backward, rescale
         )
         meter = assemble_meter(plan, device, totals(progress))
-        if device.type == "cuda":
+        if device.type == "cuda" or recipe.kernels.compile:
             view.say("warming up: a step that changes nothing, of the largest micro-batch; tunes kernels new to it")
             first_use = warm_up(loader.heaviest_micro_batch(), train_step)
             view.say(f"warmed up in {first_use:.0f} s")
         kernels, warning = pass_kernels_check(plan, model, inner.taken)
         if warning is not None:
             view.say(warning)
-        exactness = pass_exactness_gate(plan, model, device)
+        exactness = pass_exactness_gate(plan, model, regions, device)
         view.say(exactness.line())
         if plan.profiling is not None or plan.benching is not None:
             report = Report(meter, (), view, learning_rate)
@@ -142,7 +148,8 @@ def _train(
         if resume is not None and progress is not None:
             take_up(resume, progress, folder, train_step, report)
         if is_first:
-            write_kernels_json(folder.kernels_json, plan, kernels, inner.taken)
+            described = describe_regions(plan, kernel_layers(model), regions)
+            write_kernels_json(folder.kernels_json, plan, kernels, inner.taken, described)
             write_exactness_json(folder.exactness_json, exactness)
             if data_report is not None:
                 data_report.write(folder.data_json)

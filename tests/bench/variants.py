@@ -37,8 +37,9 @@ from sft_cli.plan.plan import Plan
 from sft_cli.recipe.load import load_recipe
 from sft_cli.train.step import TrainStep
 from sft_cli.train.warm_up import warm_up
-from sft_cli.worker.assemble import assemble_meter, assemble_model
+from sft_cli.worker.assemble import assemble_meter, assemble_model, kernel_layers
 from sft_cli.worker.prewarm import prewarm_kernels
+from sft_cli.worker.regions import gather_in_float8, plan_regions
 
 _UNTIMED_STEPS = 2
 
@@ -104,11 +105,13 @@ def _measure(options: argparse.Namespace, settings: list[str], mesh: DeviceMesh,
             torch.distributed.barrier()
     prewarm_kernels(plan, device, _say, lambda: False)
     begin = time.monotonic()
-    model, reduction = assemble_model(plan, mesh, device, None, lambda line: None)
+    regions = plan_regions(plan, device, _say)
+    model, reduction = assemble_model(plan, mesh, device, None, lambda line: None, regions=regions)
     optimizer = build_adamw(model.parameters(), plan.recipe.optimizer, seed=0)
+    rescale = gather_in_float8(plan, kernel_layers(model), regions, mesh)
     in_backward = InBackward(optimizer, reduction.whole()) if plan.recipe.optimizer.in_backward else None
     rate, norm = plan.recipe.optimizer.learning_rate, plan.recipe.train.max_grad_norm
-    train_step = TrainStep(model, optimizer, lambda step: rate, norm, device, reduction, in_backward)
+    train_step = TrainStep(model, optimizer, lambda step: rate, norm, device, reduction, in_backward, rescale)
     loader = Loader(prepared.train, plan, rank)
     ready = time.monotonic() - begin
     if device.type == "cuda":

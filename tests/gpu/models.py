@@ -8,6 +8,7 @@ import torch
 from support.models import REFERENCES, copy_weights, make_model
 from torch.distributed.device_mesh import DeviceMesh
 
+from sft_cli.kernels.regions import Regions
 from sft_cli.model.language_model import LanguageModel
 from sft_cli.plan.shapes import read_shape
 from sft_cli.recipe.schema import KernelsSection
@@ -24,6 +25,19 @@ def config(shape_name: str = "qwen3.5-0.8b") -> dict[str, Any]:
     """Four layers, three of them Gated DeltaNet; a small vocabulary, which is not what is tested."""
     shape = read_shape(shape_name)
     return {**shape, "num_hidden_layers": 4, "layer_types": shape["layer_types"][:4], "vocab_size": WORDS}
+
+
+def wide_model(mesh: DeviceMesh, *, kernels: KernelsSection, regions: Regions | None = None) -> LanguageModel:
+    """Four layers of Qwen3.8-27B's width, float32 masters drawn on the GPU, full activation checkpointing."""
+    return make_model(
+        "qwen3_5",
+        config=config("qwen3.8-27b"),
+        mesh=mesh,
+        compute_dtype=torch.bfloat16,
+        checkpointing="full",
+        kernels=kernels,
+        regions=regions,
+    )
 
 
 def reference_model() -> LanguageModel:

@@ -10,6 +10,7 @@ from torch.distributed.tensor import DTensor
 
 from sft_cli.kernels.install import install
 from sft_cli.kernels.loss import LOSS
+from sft_cli.kernels.regions import Regions
 from sft_cli.model.build import build
 from sft_cli.model.language_model import LanguageModel
 from sft_cli.model.weights import draw_weights, materialise
@@ -163,17 +164,19 @@ def make_sharded_model(
     compute_dtype: torch.dtype = torch.float32,
     master_dtype: torch.dtype = torch.float32,
     kernels: KernelsSection = REFERENCES,
+    regions: Regions | None = None,
     **sharding: Any,
 ) -> tuple[LanguageModel, GradientReduction]:
     """A model with random weights on the mesh's device; sharded with FSDP2 where there is a mesh.
 
     Args:
         config: default: the family's of `CONFIGS`.
+        regions: what is compiled, or multiplied in float8.
         sharding: keys of the recipe's section.
     """
     config = CONFIGS[family] if config is None else config
     model = build(config, family=family, dtype=master_dtype, loss=LOSS[kernels.loss]())
-    install(kernel_layers(model), kernels, expensive=kept)
+    install(kernel_layers(model), kernels, expensive=kept, regions=regions)
     options = {
         "backend": "none" if mesh is None or not sharded else "fsdp2",
         "activation_checkpointing": {"mode": checkpointing, "layers": checkpointed_layers, "offload": offload},

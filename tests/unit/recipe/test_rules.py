@@ -207,3 +207,10 @@ def test_a_stream_needs_a_number_of_steps(refused: Callable[..., SftError], load
     assert "train: {max_steps: 1000}" in (error.fix or "")
     load(text + "train: {max_steps: 10}\n")
     load(text + "train: {max_steps: 10, epochs: 3}\nbatching: {mode: padding, order: length_grouped}\n")
+
+
+def test_float8_is_no_float32(refused: Callable[..., SftError]) -> None:
+    text = "model: {path: org/model, dtype: float32}\ndata: {train: org/data}\nkernels: {float8: rowwise}\n"
+    error = refused(text)
+    assert error.where == "r.yaml:3: kernels.float8"
+    assert "asks to be exact" in error.what

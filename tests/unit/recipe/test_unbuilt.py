@@ -17,8 +17,6 @@ BASE = "model: {path: org/model}\ndata: {train: org/data}\n"
 @pytest.mark.parametrize(
     ("text", "key"),
     [
-        ("kernels: {compile: true}", "kernels.compile"),
-        ("kernels: {float8: rowwise}", "kernels.float8"),
         ("kernels: {hub: true}", "kernels.hub"),
     ],
 )
@@ -34,6 +32,7 @@ def test_keys_end_with_2(refused: Callable[..., SftError], text: str, key: str) 
     [
         "kernels: {linear_attention: torch, conv: torch, attention: sdpa, norm: torch, gated_norm: torch, mlp: torch}",
         "kernels: {loss: chunked}",
+        "kernels: {compile: true, float8: rowwise}",
         "kernels: {loss: torch, strict: false}",
         "sharding: {activation_checkpointing: {mode: selective, layers: auto, offload: true}}",
         "sharding: {activation_checkpointing: {layers: 2}}",
@@ -47,7 +46,7 @@ def test_what_is_built_passes(load: Callable[..., Loaded], text: str) -> None:
 
 
 def test_all_that_is_missing_is_told_at_once(refused: Callable[..., SftError]) -> None:
-    error = refused(BASE + "kernels: {compile: true, hub: true}\n")
+    error = refused(BASE + "kernels: {hub: true}\ntelemetry: {trackers: [wandb]}\n")
     assert "2 things to correct" in error.what
 
 
