@@ -205,14 +205,15 @@ class _SavedByCall:
             return self._store.unpack(packed)
         if not self._recomputed:
             # The first time: checkpointing computes the layer again. It hands out each tensor once.
-            self._recomputed = [x.detach() for x in self._saver.saved_tensors]
+            self._recomputed = [x.detach() for x in self._saver.grad_fn.saved_tensors]
         layout = packed.layout
         return self._recomputed[packed.place].as_strided(layout.size, layout.stride, layout.offset)
 
     def hand_inputs_to_checkpointing(self) -> dict[int, _Layout]:
         """Saves the inputs that the call has saved once more, where the hooks of checkpointing see them and let go."""
         inputs = {index: self._inputs[index] for index in self._places}
-        self._saver = _Saver.apply(_anchor(), *inputs.values()).grad_fn
+        # The result and not its node: up to torch 2.12 a node's Python half does not keep what it has saved.
+        self._saver = _Saver.apply(_anchor(), *inputs.values())
         self._inputs, self._index = [], {}
         return {index: _Layout.of(x) for index, x in inputs.items()}
 

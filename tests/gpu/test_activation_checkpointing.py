@@ -10,6 +10,7 @@ from gpu.models import FASTEST, WORDS, config
 from support.models import make_model
 from support.rows import random_rows
 from support.tensors import whole
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from sft_cli.data.batch import Batch, pack_rows
@@ -71,10 +72,16 @@ def test_what_is_kept_after_forward_is_what_the_plan_counts(mesh: DeviceMesh, mo
     step(model, pack)
     model.zero_grad()
     torch.cuda.synchronize()
+    after = []
+
+    def look(block: nn.Module, inputs: Any, output: torch.Tensor) -> None:
+        torch.cuda.synchronize()
+        after.append(torch.cuda.memory_allocated() - output.numel() * 2)
+
+    model.blocks[-1].register_forward_hook(look)
     before = torch.cuda.memory_allocated()
-    hidden = model.decoder(**pack.model_inputs(), use_cache=False).last_hidden_state
-    torch.cuda.synchronize()
-    kept = torch.cuda.memory_allocated() - before - hidden.numel() * 2
+    model(pack.model_inputs(), pack.supervised_positions, pack.supervised_targets)
+    kept = after[0] - before
     shape = read_architecture({**config(), **changes})
     section = ActivationCheckpointingSection(mode=mode, offload=offload)
     layers = kept_bytes_per_token(shape, section, 2, FASTEST)
