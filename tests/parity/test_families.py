@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from support.models import CONFIGS, vision_language_config
 from support.ports import lone_rank_environment
+from support.session import Session
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
 
 import sft_cli.worker.run as worker

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import wraps
@@ -12,12 +13,14 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 from support.ports import lone_rank_environment
+from support.session import Session
 from torch import Tensor
 
 import sft_cli.worker.run as worker
 from sft_cli.cli.planning import with_data
 from sft_cli.errors import KernelError
 from sft_cli.kernels import reference
+from sft_cli.launch.event_log import EventLog
 from sft_cli.launch.ranks import Ranks
 from sft_cli.launch.stop import StopRequest
 from sft_cli.model.language_model import LanguageModel
@@ -34,6 +37,7 @@ class Session:
     ranks: Ranks = field(default_factory=lambda: Ranks(rank=0, local_rank=0, world_size=1, local_world_size=1))
     stop: StopRequest = field(default_factory=StopRequest)
     terminal: None = None
+    events: EventLog = field(default_factory=lambda: EventLog(Path(os.devnull)))
 
 
 @pytest.fixture

@@ -45,11 +45,6 @@ def test_what_is_built_passes(load: Callable[..., Loaded], text: str) -> None:
     load(BASE + text)
 
 
-def test_all_that_is_missing_is_told_at_once(refused: Callable[..., SftError]) -> None:
-    error = refused(BASE + "kernels: {hub: true}\ntelemetry: {trackers: [wandb]}\n")
-    assert "2 things to correct" in error.what
-
-
 def test_every_line_of_the_table_is_a_key_whose_default_is_built() -> None:
     for entry in KEYS:
         key = keys()[tuple(part for part in entry.key.split(".") if part != "*")]
