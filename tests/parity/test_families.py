@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,6 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageText
 import sft_cli.worker.run as worker
 from sft_cli.cli.planning import with_data
 from sft_cli.errors import ModelError
-from sft_cli.launch.ranks import Ranks
-from sft_cli.launch.stop import StopRequest
 from sft_cli.model.language_model import LanguageModel
 from sft_cli.plan.hardware import Hardware
 from sft_cli.plan.model_facts import find_model, find_tokenizer
@@ -40,15 +38,6 @@ TINY_VISION = {
         "patch_size": 14,
     },
 }
-
-
-@dataclass(frozen=True)
-class Session:
-    """What a worker needs of `RankSession`, without its hold on this process's output and signals."""
-
-    ranks: Ranks = field(default_factory=lambda: Ranks(rank=0, local_rank=0, world_size=1, local_world_size=1))
-    stop: StopRequest = field(default_factory=StopRequest)
-    terminal: None = None
 
 
 @dataclass(frozen=True)

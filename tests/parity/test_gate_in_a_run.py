@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -20,24 +18,11 @@ import sft_cli.worker.run as worker
 from sft_cli.cli.planning import with_data
 from sft_cli.errors import KernelError
 from sft_cli.kernels import reference
-from sft_cli.launch.event_log import EventLog
-from sft_cli.launch.ranks import Ranks
-from sft_cli.launch.stop import StopRequest
 from sft_cli.model.language_model import LanguageModel
 from sft_cli.plan.hardware import Hardware
 from sft_cli.plan.model_facts import find_model, find_tokenizer
 from sft_cli.plan.resolve import resolve
 from sft_cli.recipe.schema import Recipe
-
-
-@dataclass(frozen=True)
-class Session:
-    """What a worker needs of `RankSession`, without its hold on this process's output and signals."""
-
-    ranks: Ranks = field(default_factory=lambda: Ranks(rank=0, local_rank=0, world_size=1, local_world_size=1))
-    stop: StopRequest = field(default_factory=StopRequest)
-    terminal: None = None
-    events: EventLog = field(default_factory=lambda: EventLog(Path(os.devnull)))
 
 
 @pytest.fixture
