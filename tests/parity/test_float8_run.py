@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import socket
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch.distributed as dist
 from safetensors import safe_open
+from support.session import Session
 
 import sft_cli.worker.run as worker
 from sft_cli.cli.planning import with_data
-from sft_cli.launch.ranks import Ranks
 from sft_cli.launch.resume import Resume
-from sft_cli.launch.stop import StopRequest
 from sft_cli.plan.hardware import Hardware
 from sft_cli.plan.model_facts import find_model, find_tokenizer
 from sft_cli.plan.plan import Plan
@@ -24,13 +22,6 @@ from sft_cli.plan.resolve import resolve
 from sft_cli.recipe.schema import Recipe
 
 pytest.importorskip("torchao")
-
-
-@dataclass(frozen=True)
-class Session:
-    ranks: Ranks = field(default_factory=lambda: Ranks(rank=0, local_rank=0, world_size=1, local_world_size=1))
-    stop: StopRequest = field(default_factory=StopRequest)
-    terminal: None = None
 
 
 @pytest.fixture(autouse=True)
