@@ -170,29 +170,29 @@ def _causal_conv_forward(
     first = tl.program_id(0) // blocks * STRETCH
     inside = channel < width
     w0, w1, w2, w3, bias = _taps(weight_at, bias_at, before + channel, inside, HAS_BIAS)
-    x_at += first.to(tl.int64) * x_stride + before + channel
-    out_at += first.to(tl.int64) * width + channel
+    x_at += first.to(tl.int64) * x_stride + before
+    out_at += first.to(tl.int64) * width
     x_step, out_step = _wide(x_stride), _wide(width)
 
-    x1, s1 = _read(x_at - x_step, seq_idx_at, first - 1, tokens, length, inside, IS_PACK)
-    x2, s2 = _read(x_at - 2 * x_step, seq_idx_at, first - 2, tokens, length, inside, IS_PACK)
-    x3, s3 = _read(x_at - 3 * x_step, seq_idx_at, first - 3, tokens, length, inside, IS_PACK)
+    x1, s1 = _read(x_at - x_step, seq_idx_at, first - 1, tokens, length, channel, inside, IS_PACK)
+    x2, s2 = _read(x_at - 2 * x_step, seq_idx_at, first - 2, tokens, length, channel, inside, IS_PACK)
+    x3, s3 = _read(x_at - 3 * x_step, seq_idx_at, first - 3, tokens, length, channel, inside, IS_PACK)
     for at in range(0, STRETCH, 4):
         # Four at a time, all loads first: a store in between would hold them up.
         n = first + at
-        xa, sa = _read(x_at, seq_idx_at, n, tokens, length, inside, IS_PACK)
-        xb, sb = _read(x_at + x_step, seq_idx_at, n + 1, tokens, length, inside, IS_PACK)
-        xc, sc = _read(x_at + 2 * x_step, seq_idx_at, n + 2, tokens, length, inside, IS_PACK)
-        xd, sd = _read(x_at + 3 * x_step, seq_idx_at, n + 3, tokens, length, inside, IS_PACK)
+        xa, sa = _read(x_at, seq_idx_at, n, tokens, length, channel, inside, IS_PACK)
+        xb, sb = _read(x_at + x_step, seq_idx_at, n + 1, tokens, length, channel, inside, IS_PACK)
+        xc, sc = _read(x_at + 2 * x_step, seq_idx_at, n + 2, tokens, length, channel, inside, IS_PACK)
+        xd, sd = _read(x_at + 3 * x_step, seq_idx_at, n + 3, tokens, length, channel, inside, IS_PACK)
         a = _convolve(xa, x1, x2, x3, sa, s1, s2, s3, w0, w1, w2, w3, bias)
         b = _convolve(xb, xa, x1, x2, sb, sa, s1, s2, w0, w1, w2, w3, bias)
         c = _convolve(xc, xb, xa, x1, sc, sb, sa, s1, w0, w1, w2, w3, bias)
         d = _convolve(xd, xc, xb, xa, sd, sc, sb, sa, w0, w1, w2, w3, bias)
         kind = out_at.dtype.element_ty
-        tl.store(out_at, (a * _sigmoid(a)).to(kind), mask=inside & (n < tokens))
-        tl.store(out_at + out_step, (b * _sigmoid(b)).to(kind), mask=inside & (n + 1 < tokens))
-        tl.store(out_at + 2 * out_step, (c * _sigmoid(c)).to(kind), mask=inside & (n + 2 < tokens))
-        tl.store(out_at + 3 * out_step, (d * _sigmoid(d)).to(kind), mask=inside & (n + 3 < tokens))
+        tl.store(out_at + channel, (a * _sigmoid(a)).to(kind), mask=inside & (n < tokens))
+        tl.store(out_at + out_step + channel, (b * _sigmoid(b)).to(kind), mask=inside & (n + 1 < tokens))
+        tl.store(out_at + 2 * out_step + channel, (c * _sigmoid(c)).to(kind), mask=inside & (n + 2 < tokens))
+        tl.store(out_at + 3 * out_step + channel, (d * _sigmoid(d)).to(kind), mask=inside & (n + 3 < tokens))
         x1, x2, x3, s1, s2, s3 = xd, xc, xb, sd, sc, sb
         x_at += 4 * x_step
         out_at += 4 * out_step
@@ -240,28 +240,28 @@ def _causal_conv_backward(
     first = program * STRETCH
     inside = channel < width
     w0, w1, w2, w3, bias = _taps(weight_at, bias_at, before + channel, inside, HAS_BIAS)
-    x_at += first.to(tl.int64) * x_stride + before + channel
-    of_at += first.to(tl.int64) * of_stride + channel
-    of_x_at += first.to(tl.int64) * channels + before + channel
+    x_at += first.to(tl.int64) * x_stride + before
+    of_at += first.to(tl.int64) * of_stride
+    of_x_at += first.to(tl.int64) * channels + before
     x_step, step = _wide(x_stride), _wide(channels)
 
-    x1, s1 = _read(x_at - x_step, seq_idx_at, first - 1, tokens, length, inside, IS_PACK)
-    x2, s2 = _read(x_at - 2 * x_step, seq_idx_at, first - 2, tokens, length, inside, IS_PACK)
-    x3, s3 = _read(x_at - 3 * x_step, seq_idx_at, first - 3, tokens, length, inside, IS_PACK)
+    x1, s1 = _read(x_at - x_step, seq_idx_at, first - 1, tokens, length, channel, inside, IS_PACK)
+    x2, s2 = _read(x_at - 2 * x_step, seq_idx_at, first - 2, tokens, length, channel, inside, IS_PACK)
+    x3, s3 = _read(x_at - 3 * x_step, seq_idx_at, first - 3, tokens, length, channel, inside, IS_PACK)
     # Gradients of the last three inputs so far, and of taps and bias.
     g1 = tl.zeros([CHANNELS], dtype=tl.float32)
     g2, g3, t0, t1, t2, t3, t_bias = g1, g1, g1, g1, g1, g1, g1
     kind = of_x_at.dtype.element_ty
     for at in range(0, STRETCH, 4):
         n = first + at
-        xa, sa = _read(x_at, seq_idx_at, n, tokens, length, inside, IS_PACK)
-        xb, sb = _read(x_at + x_step, seq_idx_at, n + 1, tokens, length, inside, IS_PACK)
-        xc, sc = _read(x_at + 2 * x_step, seq_idx_at, n + 2, tokens, length, inside, IS_PACK)
-        xd, sd = _read(x_at + 3 * x_step, seq_idx_at, n + 3, tokens, length, inside, IS_PACK)
-        ya = _read_gradient(of_at, n, tokens, inside)
-        yb = _read_gradient(of_at + of_stride, n + 1, tokens, inside)
-        yc = _read_gradient(of_at + 2 * of_stride, n + 2, tokens, inside)
-        yd = _read_gradient(of_at + 3 * of_stride, n + 3, tokens, inside)
+        xa, sa = _read(x_at, seq_idx_at, n, tokens, length, channel, inside, IS_PACK)
+        xb, sb = _read(x_at + x_step, seq_idx_at, n + 1, tokens, length, channel, inside, IS_PACK)
+        xc, sc = _read(x_at + 2 * x_step, seq_idx_at, n + 2, tokens, length, channel, inside, IS_PACK)
+        xd, sd = _read(x_at + 3 * x_step, seq_idx_at, n + 3, tokens, length, channel, inside, IS_PACK)
+        ya = _read_gradient(of_at, n, tokens, channel, inside)
+        yb = _read_gradient(of_at + of_stride, n + 1, tokens, channel, inside)
+        yc = _read_gradient(of_at + 2 * of_stride, n + 2, tokens, channel, inside)
+        yd = _read_gradient(of_at + 3 * of_stride, n + 3, tokens, channel, inside)
         ya, t0, t1, t2, t3, t_bias = _before_silu(
             ya, xa, x1, x2, x3, sa, s1, s2, s3, w0, w1, w2, w3, bias, t0, t1, t2, t3, t_bias
         )
@@ -279,10 +279,10 @@ def _causal_conv_backward(
         g1 += _of_same(ya * w1, sa, s1) + _of_same(yb * w2, sb, s1) + _of_same(yc * w3, sc, s1)
         ga = ya * w0 + _of_same(yb * w1, sb, sa) + _of_same(yc * w2, sc, sa) + _of_same(yd * w3, sd, sa)
         is_own = at > 0  # the three before a stretch are the last stretch's
-        tl.store(of_x_at - 3 * step, g3.to(kind), mask=inside & is_own & (n - 3 < tokens))
-        tl.store(of_x_at - 2 * step, g2.to(kind), mask=inside & is_own & (n - 2 < tokens))
-        tl.store(of_x_at - step, g1.to(kind), mask=inside & is_own & (n - 1 < tokens))
-        tl.store(of_x_at, ga.to(kind), mask=inside & (n < tokens))
+        tl.store(of_x_at - 3 * step + channel, g3.to(kind), mask=inside & is_own & (n - 3 < tokens))
+        tl.store(of_x_at - 2 * step + channel, g2.to(kind), mask=inside & is_own & (n - 2 < tokens))
+        tl.store(of_x_at - step + channel, g1.to(kind), mask=inside & is_own & (n - 1 < tokens))
+        tl.store(of_x_at + channel, ga.to(kind), mask=inside & (n < tokens))
         g3 = yb * w0 + _of_same(yc * w1, sc, sb) + _of_same(yd * w2, sd, sb)
         g2 = yc * w0 + _of_same(yd * w1, sd, sc)
         g1 = yd * w0
@@ -292,21 +292,21 @@ def _causal_conv_backward(
         of_x_at += 4 * step
 
     n = first + STRETCH
-    xa, sa = _read(x_at, seq_idx_at, n, tokens, length, inside, IS_PACK)
-    xb, sb = _read(x_at + x_step, seq_idx_at, n + 1, tokens, length, inside, IS_PACK)
-    xc, sc = _read(x_at + 2 * x_step, seq_idx_at, n + 2, tokens, length, inside, IS_PACK)
-    ya = _read_gradient(of_at, n, tokens, inside)
-    yb = _read_gradient(of_at + of_stride, n + 1, tokens, inside)
-    yc = _read_gradient(of_at + 2 * of_stride, n + 2, tokens, inside)
+    xa, sa = _read(x_at, seq_idx_at, n, tokens, length, channel, inside, IS_PACK)
+    xb, sb = _read(x_at + x_step, seq_idx_at, n + 1, tokens, length, channel, inside, IS_PACK)
+    xc, sc = _read(x_at + 2 * x_step, seq_idx_at, n + 2, tokens, length, channel, inside, IS_PACK)
+    ya = _read_gradient(of_at, n, tokens, channel, inside)
+    yb = _read_gradient(of_at + of_stride, n + 1, tokens, channel, inside)
+    yc = _read_gradient(of_at + 2 * of_stride, n + 2, tokens, channel, inside)
     ya = ya * _slope(_convolve(xa, x1, x2, x3, sa, s1, s2, s3, w0, w1, w2, w3, bias))
     yb = yb * _slope(_convolve(xb, xa, x1, x2, sb, sa, s1, s2, w0, w1, w2, w3, bias))
     yc = yc * _slope(_convolve(xc, xb, xa, x1, sc, sb, sa, s1, w0, w1, w2, w3, bias))
     g3 += _of_same(ya * w3, sa, s3)
     g2 += _of_same(ya * w2, sa, s2) + _of_same(yb * w3, sb, s2)
     g1 += _of_same(ya * w1, sa, s1) + _of_same(yb * w2, sb, s1) + _of_same(yc * w3, sc, s1)
-    tl.store(of_x_at - 3 * step, g3.to(kind), mask=inside & (n - 3 < tokens))
-    tl.store(of_x_at - 2 * step, g2.to(kind), mask=inside & (n - 2 < tokens))
-    tl.store(of_x_at - step, g1.to(kind), mask=inside & (n - 1 < tokens))
+    tl.store(of_x_at - 3 * step + channel, g3.to(kind), mask=inside & (n - 3 < tokens))
+    tl.store(of_x_at - 2 * step + channel, g2.to(kind), mask=inside & (n - 2 < tokens))
+    tl.store(of_x_at - step + channel, g1.to(kind), mask=inside & (n - 1 < tokens))
 
     if TRAINS:
         # (programs, taps and the bias, channels); the last tap meets the token itself.
@@ -348,17 +348,17 @@ def _taps(weight_at, bias_at, channel, inside, HAS_BIAS: tl.constexpr):
 
 
 @triton.jit
-def _read(x_at, seq_idx_at, n, tokens, length, inside, IS_PACK: tl.constexpr):
+def _read(x_at, seq_idx_at, n, tokens, length, channel, inside, IS_PACK: tl.constexpr):
     """Token `n` and its segment; 0 for one that is not there."""
     is_there = (n >= 0) & (n < tokens)
-    x = tl.load(x_at, mask=inside & is_there, other=0.0).to(tl.float32)
+    x = tl.load(x_at + channel, mask=inside & is_there, other=0.0).to(tl.float32)
     segment = tl.load(seq_idx_at + n, mask=is_there, other=-1) if IS_PACK else n // length
     return x, segment
 
 
 @triton.jit
-def _read_gradient(of_at, n, tokens, inside):
-    return tl.load(of_at, mask=inside & (n < tokens), other=0.0).to(tl.float32)
+def _read_gradient(of_at, n, tokens, channel, inside):
+    return tl.load(of_at + channel, mask=inside & (n < tokens), other=0.0).to(tl.float32)
 
 
 @triton.jit
