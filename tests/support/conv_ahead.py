@@ -14,7 +14,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from sft_cli.kernels import conv_triton
+from sft_cli.kernels import conv_triton, conv_triton_kernels
 
 TARGET = GPUTarget("cuda", 90, 32)
 
@@ -44,7 +44,7 @@ def main() -> None:
     (dtype,) = sys.argv[1:]
     found = {
         f"{kernel.__name__} {is_pack} {has_bias}": compiled(kernel, dtype, is_pack, has_bias)
-        for kernel in (conv_triton._causal_conv_forward, conv_triton._causal_conv_backward)
+        for kernel in (conv_triton_kernels.causal_conv_forward, conv_triton_kernels.causal_conv_backward)
         for is_pack, has_bias in ((True, False), (False, True))
     }
     print(json.dumps(found))
