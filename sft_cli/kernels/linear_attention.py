@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from sft_cli.errors import KernelError
 from sft_cli.kernels import fla, flash_qla, reference
-from sft_cli.kernels.conv import CONV
+from sft_cli.kernels.conv import CONV, SPLITS
 from sft_cli.kernels.regions import Region, Regions, Rows, Weight
 from sft_cli.kernels.segments import Segments
 
@@ -51,9 +51,14 @@ def install(
     delta_rule, causal_conv = expensive(LINEAR_ATTENTION[linear_attention]()), CONV[conv]()
     for block in blocks:
         block.forward = partial(  # type: ignore[method-assign]
-            forward, block, project=project, delta_rule=delta_rule, causal_conv=causal_conv,
+            forward,
+            block,
+            project=project,
+            delta_rule=delta_rule,
+            causal_conv=causal_conv,
+            conv_splits=conv in SPLITS,
             gates=gates if regions is None else _gates_region(block, regions),
-        )  # fmt: skip
+        )
 
 
 def forward(
@@ -62,8 +67,9 @@ def forward(
     *,
     project: Callable[[nn.Module, Tensor], tuple[Tensor, Tensor, Tensor, Tensor]],
     delta_rule: Callable[..., Tensor],
-    causal_conv: Callable[..., Tensor],
+    causal_conv: Callable[..., Any],
     gates: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]],
+    conv_splits: bool = False,
     cu_seq_lens_q: Tensor | None = None,
     segment_bounds: tuple[int, ...] | None = None,
     seq_idx: Tensor | None = None,
@@ -76,6 +82,7 @@ def forward(
         hidden_states: (B, T, hidden). Padding stands on the right, where a causal layer can't see it: no mask.
         project: block and hidden states to queries, keys and values side by side (B, T, conv_dim), the output gate
             (B, T, value heads, value head dim), and b and a (B, T, value heads).
+        conv_splits: whether the convolution takes the widths of its parts; see `conv.SPLITS`.
         cu_seq_lens_q, segment_bounds, seq_idx, chunk_indices: all of them for a pack, see `Segments`; else None.
         unused: what transformers passes to every layer and this one has no use for.
 
@@ -87,8 +94,11 @@ def forward(
     mixed, gate, b, a = project(block, hidden_states)
     # Under autocast the weight is float32, and a product with it would be, too.
     taps = block.conv1d.weight.squeeze(1).to(mixed.dtype)
-    mixed = causal_conv(mixed, taps, block.conv1d.bias, segments)
-    query, key, value = mixed.split([block.key_dim, block.key_dim, block.value_dim], dim=-1)
+    widths = (block.key_dim, block.key_dim, block.value_dim)
+    if conv_splits:
+        query, key, value = causal_conv(mixed, taps, block.conv1d.bias, segments, widths)
+    else:
+        query, key, value = causal_conv(mixed, taps, block.conv1d.bias, segments).split(widths, dim=-1)
     heads = a.shape[-1]
     log_decay, beta = gates(a.reshape(-1, heads), b.reshape(-1, heads), block.A_log, block.dt_bias)
     out = delta_rule(

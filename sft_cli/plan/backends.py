@@ -47,6 +47,7 @@ FLASH_ATTN = Package(
 FLASH_ATTN_4 = Package(
     "flash-attn-4", "flash-attn-4", "flash_attn.cute", "pip install --pre 'flash-attn-4[cu13]'", (4, 0), is_extra=False
 )
+TRITON = Package("Triton", "triton", "triton", "pip install 'triton>=3.6'", (3, 6))
 PACKAGES = (FLA, FLASH_QLA, LIGER, CAUSAL_CONV1D, FLASH_ATTN, FLASH_ATTN_4)
 
 TF32 = "Triton rounds float32 matrix products to TF32"
@@ -97,6 +98,11 @@ BACKENDS: dict[str, tuple[Backend, ...]] = {
         Backend("torch", "the reference; it keeps packed samples apart and runs on any device", gpu_only=False),
     ),
     "conv": (
+        Backend(
+            "sftune", "sftune's own convolution with SiLU, which writes queries, keys and values each by itself",
+            TRITON, compute_capability=AMPERE, head_dims="four taps",
+            is_automatic=False,
+        ),
         Backend(
             "causal_conv1d", "causal-conv1d's convolution with SiLU, told each token's segment",
             CAUSAL_CONV1D, head_dims="channels in multiples of 8",

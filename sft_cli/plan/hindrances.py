@@ -125,6 +125,8 @@ def _limit(case: Case, slot: str, backend: str) -> str | None:
         return f"key heads of {net.key_head_dim}, and it goes up to 256"
     if backend == "causal_conv1d" and net.conv_dim % 8:
         return f"{net.conv_dim} channels, and it needs a multiple of 8"
+    if (slot, backend) == ("conv", "sftune") and net.conv_kernel != 4:
+        return f"{net.conv_kernel} taps, and it has kernels for 4"
     widest = max(net.conv_dim, net.value_dim)
     if backend in ("fla", "flash_qla") and case.recipe.batching.tokens * widest >= MOST_ELEMENTS:
         return f"{case.recipe.batching.tokens:,} slots of {widest:,} values are more than its 32-bit offsets reach"

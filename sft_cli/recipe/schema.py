@@ -90,7 +90,9 @@ class BatchingSection(Section):
 class KernelsSection(Section):
     strict: bool = _option(True, "A slow fallback, or a leak between samples, stops the run before step 1")
     linear_attention: Literal["auto", "flash_qla", "fla", "torch"] = _option("auto", "The gated delta rule")
-    conv: Literal["auto", "causal_conv1d", "fla", "torch"] = _option("auto", "The short causal convolution before it")
+    conv: Literal["auto", "sftune", "causal_conv1d", "fla", "torch"] = _option(
+        "auto", "The short causal convolution before it"
+    )
     attention: Literal["auto", "varlen", "flash_attention_2", "flash_attention_4", "flex", "sdpa"] = _option(
         "auto", "Softmax attention"
     )

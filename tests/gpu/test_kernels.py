@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from sft_cli.kernels import attention, fla, reference
+from sft_cli.kernels.conv import CONV, SPLITS
 from sft_cli.kernels.segments import Segments
 
 SEGMENTS = [[513], [65, 2, 130, 64, 3, 249]]
@@ -52,14 +53,17 @@ def test_delta_rule(segments: list[int], value_heads: int) -> None:
 
 
 @pytest.mark.parametrize("segments", SEGMENTS)
-def test_conv(segments: list[int]) -> None:
+@pytest.mark.parametrize("backend", ["fla", "sftune"])
+def test_conv(segments: list[int], backend: str) -> None:
     torch.manual_seed(0)
     channels = 6144
     x = torch.randn(1, sum(segments), channels).bfloat16().float().requires_grad_()
     weight = torch.randn(channels, 4).bfloat16().float().requires_grad_()
     expected = reference.causal_conv(x, weight, None, pack(segments))
     gpu = [t.detach().cuda().bfloat16().requires_grad_() for t in (x, weight)]
-    found = fla.load_conv()(*gpu, None, pack(segments, "cuda"))
+    widths = ((1024, 2048, 3072),) if backend in SPLITS else ()
+    found = CONV[backend]()(*gpu, None, pack(segments, "cuda"), *widths)
+    found = torch.cat(found, dim=-1) if backend in SPLITS else found
     compare([x, weight], found, gpu, expected)
 
 

@@ -21,6 +21,7 @@ class Compiler(NamedTuple):
 COMPILERS = {
     "fla": Compiler("TRITON_CACHE_DIR", is_shared=True),
     "liger": Compiler("TRITON_CACHE_DIR", is_shared=False),
+    "sftune": Compiler("TRITON_CACHE_DIR", is_shared=False),
     "flash_qla": Compiler("TILELANG_CACHE_DIR", is_shared=True),
 }
 """Backends that compile when they are first called, and that compiling ahead was measured or counted for. Not among

@@ -117,6 +117,20 @@ def test_a_named_kernel_that_is_missing_ends_with_its_install_line(
     assert str(caught.value.fix).startswith(install)
 
 
+def test_our_own_convolution_has_to_be_named_and_needs_triton_and_four_taps(
+    make_plan: MakePlan, tmp_path: Path
+) -> None:
+    named = {"conv": "sftune"}
+    assert make_plan(hardware=EXTRA, model=HYBRID, kernels=named).recipe.kernels.conv == "sftune"
+    assert make_plan(hardware=EXTRA, model=HYBRID).recipe.kernels.conv == "fla"
+    with pytest.raises(KernelError, match=r"no Triton from 3\.6 on is installed"):
+        make_plan(hardware=without("triton"), model=HYBRID, kernels=named)
+    config = {**read_shape("qwen3.5-0.8b"), "linear_conv_kernel_dim": 3}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(KernelError, match="3 taps, and it has kernels for 4"):
+        make_plan(hardware=EXTRA, model={"path": str(tmp_path / "config.json"), "weights": "random"}, kernels=named)
+
+
 def test_tilelang_without_a_compiler_is_as_good_as_none(make_plan: MakePlan) -> None:
     without_nvcc = replace(EXTRA, has_nvcc=False)
     with pytest.raises(KernelError, match="TileLang finds no nvcc to compile with") as caught:
