@@ -30,7 +30,7 @@ class Hardware:
     """Whether CUDA's compiler is at hand, without which TileLang does not work; looked for where there is a GPU."""
 
 
-KERNEL_PACKAGES = ("triton", "tilelang", "torchao", *(package.distribution for package in PACKAGES))
+KERNEL_PACKAGES = ("tilelang", "torchao", *(package.distribution for package in PACKAGES))
 
 
 def find_hardware(gpu: str | None = None) -> Hardware:
