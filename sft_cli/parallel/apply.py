@@ -26,6 +26,7 @@ def parallelise(
     float32: Sequence[nn.Parameter],
     mesh: DeviceMesh,
     compute_dtype: torch.dtype,
+    updates_in_backward: bool = False,
 ) -> GradientReduction:
     """Activation checkpointing, then sharding. Kernels are installed before this, storage comes after.
 
@@ -57,5 +58,6 @@ def parallelise(
         ignored=ignored,
         mesh=mesh,
         compute_dtype=compute_dtype,
+        updates_in_backward=updates_in_backward,
     )
     return GradientReduction(model, whole, defer=sharding.defer_reduce)

@@ -25,7 +25,9 @@ from torch.distributed.tensor import DTensor
 REDUCE_INPUTS = 2
 
 
-def preallocate(layers: Sequence[FSDPModule], *, gathered_elements: int, prefetch: int) -> None:
+def preallocate(
+    layers: Sequence[FSDPModule], *, gathered_elements: int, prefetch: int, gradients_stay: bool = True
+) -> None:
     """Gives the layers common buffers.
 
     The embedding, the head and the root keep the allocator's: they are several times as large as a layer, and used once
@@ -35,12 +37,14 @@ def preallocate(layers: Sequence[FSDPModule], *, gathered_elements: int, prefetc
         layers: groups, of about the same size.
         gathered_elements: of the largest of them, whole.
         prefetch: layers gathered ahead of the one at work.
+        gradients_stay: until the update; else backward uses them up layer by layer, and a place for all of them would be
+            as much memory as that saves.
     """
     staging = Alternating(prefetch + 1, gathered_elements)
     inputs = Alternating(REDUCE_INPUTS, gathered_elements)
     for layer in layers:
         layer.set_custom_all_gather(GatherInto(staging))
-        layer.set_custom_reduce_scatter(ReduceInto(inputs, layer))
+        layer.set_custom_reduce_scatter(ReduceInto(inputs, layer, gradients_stay=gradients_stay))
 
 
 class Alternating:
@@ -79,9 +83,10 @@ class ReduceInto(DefaultReduceScatter):
     FSDP2 asks twice for each reduction: first for the input, then for the output.
     """
 
-    def __init__(self, inputs: Alternating, layer: FSDPModule) -> None:
+    def __init__(self, inputs: Alternating, layer: FSDPModule, *, gradients_stay: bool = True) -> None:
         self._inputs = inputs
         self._layer = layer
+        self._gradients_stay = gradients_stay
         self._gradients: Tensor | None = None
         self._asked_for_input = False
 
@@ -90,8 +95,8 @@ class ReduceInto(DefaultReduceScatter):
         self._asked_for_input = not self._asked_for_input
         if self._asked_for_input:
             return self._inputs.take(elements, dtype, device)
-        if self._accumulates():
-            # Added to what is there and let go at once; the place itself holds the micro-batches before.
+        if not self._gradients_stay or self._accumulates():
+            # Used up at once; or added to what is there, since the place itself holds the micro-batches before.
             return torch.empty(elements, dtype=dtype, device=device)
         if self._gradients is None:
             self._gradients = torch.empty(elements, dtype=dtype, device=device)

@@ -31,6 +31,7 @@ def shard(
     ignored: set[nn.Parameter],
     mesh: DeviceMesh,
     compute_dtype: torch.dtype,
+    updates_in_backward: bool = False,
 ) -> None:
     """Shards a model on meta: one group for each block, the embedding, the head (norm and projection), and the root.
 
@@ -41,6 +42,7 @@ def shard(
         ignored: parameters that stay whole on every rank. A group has one dtype, and they have another.
         mesh: one axis, or replicas times shards.
         compute_dtype: of gathered parameters and of activations.
+        updates_in_backward: no gradient waits for the end of backward.
     """
     policy = MixedPrecisionPolicy(param_dtype=compute_dtype, reduce_dtype=getattr(torch, sharding.reduce_dtype))
     offload = CPUOffloadPolicy(pin_memory=mesh.device_type != "cpu") if sharding.cpu_offload else OffloadPolicy()
@@ -68,7 +70,12 @@ def shard(
     root = group(model, reshard_after_forward=False)
     gather_ahead(root, in_order, sharding.prefetch)
     if sharding.buffers == "preallocated":
-        preallocate(layers, gathered_elements=max(sizes), prefetch=sharding.prefetch)
+        preallocate(
+            layers,
+            gathered_elements=max(sizes),
+            prefetch=sharding.prefetch,
+            gradients_stay=not updates_in_backward,
+        )
     if mesh.size() > 1:
         # A rank alone has nothing to sum, and with a divide factor FSDP2 would make its quotient in more memory.
         _sum_gradients(model)

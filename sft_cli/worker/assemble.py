@@ -90,6 +90,7 @@ def assemble_model(
         float32=model.float32_parameters,
         mesh=mesh,
         compute_dtype=getattr(torch, recipe.model.dtype),
+        updates_in_backward=recipe.optimizer.in_backward,
     )
     shards_on = torch.device("cpu") if recipe.sharding.cpu_offload else device
     if is_resumed:
