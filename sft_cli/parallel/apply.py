@@ -36,6 +36,7 @@ def parallelise(
         tied: whether head and embedding share their weight.
         float32: parameters that are trained and computed with in float32, whatever the dtypes of the others.
         mesh: see `build_mesh`.
+        updates_in_backward: no gradient waits for the end of backward.
 
     Returns:
         How a step's gradients come together over ranks.

@@ -37,8 +37,8 @@ def preallocate(
         layers: groups, of about the same size.
         gathered_elements: of the largest of them, whole.
         prefetch: layers gathered ahead of the one at work.
-        gradients_stay: until the update; else backward uses them up layer by layer, and a place for all of them would be
-            as much memory as that saves.
+        gradients_stay: until the update; else backward uses them up layer by layer, and a place for all of them would
+            be as much memory as that saves.
     """
     staging = Alternating(prefetch + 1, gathered_elements)
     inputs = Alternating(REDUCE_INPUTS, gathered_elements)
