@@ -14,6 +14,7 @@ from support.ports import lone_rank_environment
 from support.session import Session
 from torch import Tensor
 
+import sft_cli.worker.ready as ready
 import sft_cli.worker.run as worker
 from sft_cli.cli.planning import with_data
 from sft_cli.errors import KernelError
@@ -31,7 +32,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     for name, value in lone_rank_environment().items():
         monkeypatch.setenv(name, value)
     folder = tmp_path / "run"
-    assemble_model = worker.assemble_model
+    assemble_model = ready.assemble_model
 
     def start(change: Callable[[LanguageModel], None], *, is_dry_run: bool = False, strict: bool = True) -> Path:
         recipe = Recipe(
@@ -53,7 +54,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
             change(model)
             return model, reduction
 
-        monkeypatch.setattr(worker, "assemble_model", changed)
+        monkeypatch.setattr(ready, "assemble_model", changed)
         try:
             worker.run(folder / "plan.json", Session(), is_dry_run=is_dry_run)  # type: ignore[arg-type]
         finally:
@@ -100,14 +101,14 @@ def test_a_kernel_that_the_plan_did_not_choose_stops_it(tmp_path: Path, run: Cal
 def test_without_strict_it_is_told_with_its_cost_and_kernels_json_shows_it(
     run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check, warnings = worker.pass_kernels_check, []
+    check, warnings = ready.pass_kernels_check, []
 
     def checked(*arguments: Any) -> Any:
         found, warning = check(*arguments)
         warnings.append(warning)
         return found, warning
 
-    monkeypatch.setattr(worker, "pass_kernels_check", checked)
+    monkeypatch.setattr(ready, "pass_kernels_check", checked)
     folder = run(with_conv(slow_conv), strict=False)
     assert [warning.partition(", and")[0] for warning in warnings] == [
         "WARNING: not the kernels of the plan, expect many times slower. conv: the plan says torch"

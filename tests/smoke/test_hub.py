@@ -61,6 +61,7 @@ def holders(folder: Path, secret: str) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
 
 
+@pytest.mark.long
 def test_a_private_model_and_data_set_by_revision_and_then_without_a_network(the_hub: FakeHub, tmp_path: Path) -> None:
     files = model_files(tmp_path / "saved")
     the_hub.model("owner/model", files, private=True).commit({**files, "pytorch_model.bin": "x"}, "v1")

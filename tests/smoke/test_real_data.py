@@ -11,6 +11,7 @@ import pytest
 from support.sftune import CACHE_VARIABLE, SHARED, sftune, training_steps, write_recipe
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not (SHARED / "data").is_dir(), reason="needs the shared data")
 def test_real_conversations(tmp_path: Path) -> None:
     shapes: dict[str, Any] = json.loads((SHARED / "model_configs" / "qwen3_5_tiny_test.json").read_text())

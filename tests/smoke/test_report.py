@@ -7,11 +7,13 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
 from support.sftune import command, sftune, tiny
 
 EVALUATED = {"data.eval": "[{path: builtin:chat, split: heldout}]", "train.max_steps": "6"}
 
 
+@pytest.mark.long
 def test_of_a_run_that_is_on_and_of_the_same_when_it_is_done(tmp_path: Path) -> None:
     run = tmp_path / "run"
     with (tmp_path / "out.txt").open("w") as out:

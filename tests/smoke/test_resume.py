@@ -104,6 +104,7 @@ def test_a_leftover_is_named_and_removed(cut: Path, whole: Path) -> None:
     assert sorted(path.name for path in (cut / "checkpoints").iterdir()) == [f"step-0000000{n}" for n in (2, 4, 6, 8)]
 
 
+@pytest.mark.long
 def test_beside_another_run_it_is_the_same_too(tmp_path: Path, whole: Path) -> None:
     """Two runs of two ranks begin at once, and both tokenise the same rows into the same empty cache. The other one has
     other numbers: a rank, a port or a file of one in the other would show."""

@@ -132,6 +132,7 @@ def test_training_goes_on_from_an_export(trained: Path, tmp_path: Path) -> None:
     assert {n: (t.shape, t.dtype) for n, t in found.items()} == {n: (t.shape, t.dtype) for n, t in expected.items()}
 
 
+@pytest.mark.long
 def test_bfloat16_and_padding(tmp_path: Path) -> None:
     changes = {"model.dtype": "bfloat16", "batching.mode": "padding", "checkpoint.enabled": "false"}
     changes["train.max_steps"] = "2"  # bfloat16 is slow on most CPUs

@@ -1,0 +1,151 @@
+"""From a plan to a model that is compiled, warmed up and checked, and may take its first step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+
+from sft_cli.checkpoint.progress import Progress
+from sft_cli.checkpoint.state import restore_state
+from sft_cli.data.loader import Loader, Steps
+from sft_cli.data.order import DataPosition
+from sft_cli.data.prepare import prepare, prepare_evaluation
+from sft_cli.data.report import DataReport
+from sft_cli.data.rows import TokenizedRows
+from sft_cli.data.stream.loader import StreamLoader
+from sft_cli.data.stream.reader import Reader
+from sft_cli.kernels.fla import InnerBackends
+from sft_cli.kernels.manifest import Found
+from sft_cli.launch.rank_session import RankSession
+from sft_cli.launch.resume import Resume
+from sft_cli.model.safetensors_folder import SafetensorsFolder
+from sft_cli.optim.adamw import build_adamw
+from sft_cli.optim.in_backward import InBackward
+from sft_cli.optim.schedule import learning_rate_ratio
+from sft_cli.plan.plan import Plan
+from sft_cli.telemetry.meter import Meter
+from sft_cli.telemetry.terminal import TerminalView
+from sft_cli.train.exactness_report import Exactness
+from sft_cli.train.position import data_position
+from sft_cli.train.step import TrainStep
+from sft_cli.train.warm_up import warm_up
+from sft_cli.worker.assemble import (
+    assemble_meter,
+    assemble_model,
+    kernel_layers,
+    pass_exactness_gate,
+    pass_kernels_check,
+)
+from sft_cli.worker.bench import WarmUp
+from sft_cli.worker.export import open_source
+from sft_cli.worker.prewarm import prewarm_kernels
+from sft_cli.worker.regions import describe_regions, gather_in_float8, plan_regions
+from sft_cli.worker.resume import totals, trusted_progress
+
+
+@dataclass(frozen=True)
+class Data:
+    """What one rank trains and is evaluated on."""
+
+    steps: Steps
+    eval_rows: TokenizedRows | None
+    report: DataReport | None
+    """What became of all rows; None of a stream."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What a rank trains with."""
+
+    data: Data
+    source: SafetensorsFolder | None
+    """The weights that it started from."""
+    train_step: TrainStep
+    learning_rate: Callable[[int], float]
+    meter: Meter
+    progress: Progress | None
+    """Of the checkpoint that it goes on from."""
+    warm_up: WarmUp
+    kernels: Found
+    """The kernels that really run."""
+    inner: InnerBackends
+    regions: dict[str, Any]
+    """What kernels.json says of float8 and compiled code."""
+    exactness: Exactness
+
+
+def read_data(plan: Plan, rank: int, reader: Reader | None, start: DataPosition) -> Data:
+    """
+    Args:
+        reader: of a stream.
+        start: what a resumed run has taken; a stream knows by the step.
+    """
+    if reader is not None:
+        return Data(StreamLoader(reader, plan), prepare_evaluation(plan), None)
+    rows = prepare(plan, progress=False)
+    return Data(Loader(rows.train, plan, rank, start), rows.eval, rows.report)
+
+
+def get_ready(
+    plan: Plan,
+    session: RankSession,
+    mesh: DeviceMesh,
+    device: torch.device,
+    reader: Reader | None,
+    resume: Resume | None,
+    open_view: Callable[[int], TerminalView],
+) -> tuple[Ready, TerminalView]:
+    """The model with its weights, kernels and optimizer; every rank must take part.
+
+    Args:
+        open_view: given the number of steps; opened before anything that takes long.
+
+    Raises:
+        KernelError: the kernels are not those of the plan, or samples are not kept apart.
+        CheckpointError: what it should go on from can't be.
+    """
+    recipe = plan.recipe
+    progress = None if resume is None else trusted_progress(resume.checkpoint)
+    source = open_source(plan)
+    data = read_data(plan, session.ranks.rank, reader, data_position(progress))
+    view = open_view(data.steps.total_steps)
+
+    def learning_rate(step: int) -> float:
+        return recipe.optimizer.learning_rate * learning_rate_ratio(recipe.schedule, step, data.steps.total_steps)
+
+    inner = InnerBackends.listening()
+    began = time.perf_counter()
+    prewarm_kernels(plan, device, view.say, lambda: bool(session.stop.requested))
+    compiling, first_use = time.perf_counter() - began, 0.0
+    regions = plan_regions(plan, device, view.say)
+    model, reduction = assemble_model(
+        plan, mesh, device, source, view.say, regions=regions, is_resumed=resume is not None
+    )
+    optimizer = build_adamw(model.parameters(), recipe.optimizer, seed=recipe.train.seed)
+    if resume is not None:
+        restore_state(resume.checkpoint, model, optimizer)
+    rescale = gather_in_float8(plan, kernel_layers(model), regions, mesh)
+    in_backward = InBackward(optimizer, reduction.whole()) if recipe.optimizer.in_backward else None
+    max_norm = recipe.train.max_grad_norm
+    train_step = TrainStep(model, optimizer, learning_rate, max_norm, device, reduction, in_backward, rescale)
+    meter = assemble_meter(plan, device, totals(progress))
+    if device.type == "cuda" or recipe.kernels.compile:
+        view.say("warming up: a step that changes nothing, of the largest micro-batch; tunes kernels new to it")
+        first_use = warm_up(data.steps.heaviest_micro_batch(), train_step)
+        view.say(f"warmed up in {first_use:.0f} s")
+    kernels, warning = pass_kernels_check(plan, model, inner.taken)
+    if warning is not None:
+        view.say(warning)
+    exactness = pass_exactness_gate(plan, model, regions, device)
+    view.say(exactness.line())
+    described = describe_regions(plan, kernel_layers(model), regions)
+    ready = Ready(
+        data, source, train_step, learning_rate, meter, progress, WarmUp(compiling, first_use), kernels, inner,
+        described, exactness,
+    )  # fmt: skip
+    return ready, view
