@@ -27,7 +27,7 @@ demo: $(VENV)/.installed  ## installs, trains the tiny model on the built-in cha
 test: $(VENV)/.installed  ## unit, parity and smoke tests
 	$(BIN)/pytest -n auto --dist loadfile
 
-test-long: $(VENV)/.installed  ## the runs that `make test` leaves out, so that it takes less than eight minutes
+test-long: $(VENV)/.installed  ## the runs that `make test` leaves out, so that it takes ten minutes on two cores
 	$(BIN)/pytest -n auto --dist loadfile -m long
 
 faults: $(VENV)/.installed  ## kills a run thirty times and resumes it, fills disks, starts fifty times; an hour

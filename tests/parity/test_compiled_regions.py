@@ -68,6 +68,7 @@ def test_compiled_is_the_same(family: str) -> None:
 @pytest.mark.parametrize(
     ("checkpointing", "offload"), [("full", False), ("selective", False), ("selective", True), ("none", True)]
 )
+@pytest.mark.long
 def test_every_kind_of_checkpointing(checkpointing: str, offload: bool) -> None:
     _, expected = gradients(tiny("qwen3_5"))
     model = tiny("qwen3_5", checkpointing=checkpointing, offload=offload, regions=Regions(compiles=True, backend=AOT))
@@ -82,6 +83,7 @@ def of_a_rank(mesh: DeviceMesh, compiles: bool) -> tuple[float, dict[str, Tensor
     return gradients(tiny("qwen3_5", mesh=mesh, checkpointing="full", regions=regions), seed=mesh.get_rank())
 
 
+@pytest.mark.long
 def test_sharded_over_two_ranks() -> None:
     expected, found = (on_ranks(2, of_a_rank, compiles)[0] for compiles in (False, True))
     assert found[0] == pytest.approx(expected[0], rel=TOLERANCE)

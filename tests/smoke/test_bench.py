@@ -17,6 +17,7 @@ def ours_in(temporary: Path) -> list[str]:
     return [path.name for path in temporary.iterdir() if not path.name.startswith("torchinductor")]
 
 
+@pytest.mark.long
 def test_two_rungs_one_that_cannot_run_and_nothing_left(tmp_path: Path) -> None:
     work, temporary = tmp_path / "work", tmp_path / "tmp"
     work.mkdir()

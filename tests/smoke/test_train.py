@@ -165,6 +165,7 @@ def test_recomputing_and_offloading_change_no_number(tmp_path: Path) -> None:
     assert losses[0] == losses[1]
 
 
+@pytest.mark.long
 def test_a_dry_run_leaves_the_plan_alone(tmp_path: Path) -> None:
     ended = sftune("train", *tiny(tmp_path), "--dry-run", cwd=tmp_path)
     assert ended.code == 0, ended.err
