@@ -51,6 +51,7 @@ RULES: tuple[Rule, ...] = (
     Rule("train.epochs", MayChange.TOLD, "the schedule is that of the new number of steps; steps taken had the old"),
     Rule("train.max_steps", MayChange.TOLD, "the schedule is that of the new number of steps; steps taken had the old"),
     Rule("train.max_grad_norm", MayChange.NEVER, _EVERY_STEP),
+    Rule("optimizer.offload", MayChange.FREELY, "only where moments wait"),
     Rule("evaluate", MayChange.FREELY, "evaluating changes nothing"),
     Rule("checkpoint", MayChange.FREELY, "saving changes nothing"),
     Rule("telemetry", MayChange.FREELY, "logging changes nothing"),
