@@ -66,7 +66,7 @@ def is_held(folder: Path) -> bool | None:
     Never in a process that holds it: closing any descriptor of the file would release it.
     """
     try:
-        descriptor = os.open(folder / ".lock", os.O_RDONLY)
+        descriptor = os.open(folder / LOCK, os.O_RDONLY)
     except FileNotFoundError:
         return False
     except OSError:  # somebody else's folder, or one whose file system is gone

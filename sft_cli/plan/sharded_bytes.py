@@ -101,14 +101,20 @@ class ShardedBytes:
         """Of Adam's moments what stays on the GPU, and the slots for those that come and go."""
         if not self.recipe.optimizer.offload:
             return self.optimizer
-        largest = min(MOST_NUMBERS, self.shape.hidden_size * self.shape.intermediate_size // self.shards)
+        matrix = self.shape.hidden_size * self.shape.intermediate_size // self.shards
+        largest = max(min(MOST_NUMBERS, matrix), *self._waiting_tables, 0)
         return self.optimizer - self.moments_in_host + SLOTS * 2 * largest
 
     @property
     def _waiting_numbers(self) -> float:
         """Parameters of this rank whose moments wait; of layers all, since their vectors are few."""
-        tables = (self.count.embedding, self.count.head)
-        return sum(self.blocks) / self.shards + sum(n / self.shards for n in tables if waits(n // self.shards))
+        return sum(self.blocks) / self.shards + sum(self._waiting_tables)
+
+    @property
+    def _waiting_tables(self) -> list[int]:
+        """This rank's numbers of embedding and head, where their moments wait too."""
+        tables = (self.count.embedding // self.shards, self.count.head // self.shards)
+        return [numbers for numbers in tables if waits(numbers)]
 
     @property
     def accumulates(self) -> bool:

@@ -77,7 +77,10 @@ class LiveView(TerminalView):
         if self._progress.loss is None:
             return []
         # rich asks descriptors 0 to 2 for the size, and a worker's are files by now.
-        size = os.get_terminal_size(self._stream.fileno())
+        try:
+            size = os.get_terminal_size(self._stream.fileno())
+        except OSError:  # the terminal is gone, which must not end the run: writing finds that out by itself
+            size = os.terminal_size((0, 0))
         # One less than there are: at the last column some terminals are already in the next row.
         lines = live_lines(self._progress, (size.columns or _UNKNOWN_COLUMNS) - 1)
         return [self._coloured(line) for line in lines[: max(1, (size.lines or _UNKNOWN_ROWS) - _ROWS_FOR_OTHERS)]]

@@ -80,6 +80,7 @@ def replay_logged(
     if resume.replay_from != resume.checkpoint:
         progress = trusted_progress(resume.replay_from)
         restore_state(resume.replay_from, train_step.model, train_step.optimizer)
+        train_step.after_update()  # float8's scales are those of the weights
     restore_random(resume.replay_from, training_generators(train_step.device))
     assert isinstance(loader, Loader), "the launcher has refused to replay a stream"
     loader = loader.beginning_at(data_position(progress))
@@ -92,6 +93,7 @@ def replay_logged(
     sameness = "bit for bit" if is_exact else "as closely as rounding allows"
     report.say(f"replayed steps {progress.step + 1} to {progress.step + wanted}: {compared} compared, equal {sameness}")
     restore_state(resume.checkpoint, train_step.model, train_step.optimizer)
+    train_step.after_update()
 
 
 def take_up(resume: Resume, progress: Progress, folder: RunFolder, train_step: TrainStep, report: Report) -> None:

@@ -207,3 +207,20 @@ def test_preallocated_buffers_are_there_throughout(make_recipe: MakeRecipe, shap
         assert peak.gib.buffers * GIB == pytest.approx(block * ((prefetch + 1) * 2 + 2 * 4 + 2), rel=0.01)
     one = find_peak(make_recipe(sharding={"buffers": "preallocated"}), shape, ranks=1, device="cuda")
     assert one.gib.buffers * GIB == pytest.approx(block * 2 * 4)
+
+
+def test_slots_for_moments_are_as_large_as_the_largest_that_waits() -> None:
+    """The 27B's embedding is too large on one rank; an eighth of it waits, and is larger than any matrix's eighth."""
+    from sft_cli.plan.architecture import read_architecture
+    from sft_cli.plan.moments_offload import SLOTS
+    from sft_cli.plan.shapes import read_shape
+    from sft_cli.plan.sharded_bytes import ShardedBytes
+    from sft_cli.recipe.schema import Recipe
+
+    optimizer = {"name": "adamw_8bit", "in_backward": True, "offload": True}
+    recipe = Recipe.model_validate({"model": {"path": "x"}, "data": {"train": [{"path": "x"}]}, "optimizer": optimizer})
+    shape = read_architecture(read_shape("qwen3.8-27b"))
+    for ranks, largest in ((1, 5120 * 17408), (8, 248320 * 5120 // 8)):
+        sizes = ShardedBytes(recipe, shape, ranks, "cuda")
+        slots = sizes.moments_on_device - (sizes.optimizer - sizes.moments_in_host)
+        assert slots == SLOTS * 2 * largest
