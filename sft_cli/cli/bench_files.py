@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sft_cli.cli.bench_document import Document
 from sft_cli.errors import UsageError
+from sft_cli.plan.synced import replace_text
 
 _COMPARED = {
     "device": "the device",
@@ -78,6 +79,4 @@ def require_same(setting: Document, earlier: Document, place: str) -> None:
 
 def write_json(path: Path, content: Document) -> None:
     """Replaces a file; a reader, or a bench that is killed, never sees half of it."""
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    unfinished.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    unfinished.replace(path)
+    replace_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")

@@ -11,6 +11,7 @@ import typer
 
 from sft_cli.cli.options import DebugOption
 from sft_cli.errors import CheckpointError, UsageError
+from sft_cli.plan.synced import replace_text
 
 if TYPE_CHECKING:
     from sft_cli.launch.run_folder import RunFolder
@@ -77,10 +78,8 @@ def _is_run(folder: RunFolder) -> bool:
 
 def _write(path: Path, text: str) -> None:
     """In one piece: a browser may be showing the page before."""
-    unfinished = path.with_name(f".{path.name}.unfinished")
     try:
-        unfinished.write_text(text, encoding="utf-8", errors="backslashreplace")
-        unfinished.replace(path)
+        replace_text(path, text, errors="backslashreplace")
     except OSError as error:
         raise CheckpointError(
             f"the page can't be written: {error.strerror}",

@@ -20,6 +20,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from sft_cli.plan.synced import replace_text
+
 _RANK_FILE = re.compile(r"rank-(\d+)\.(?:json|pid)")
 
 
@@ -60,17 +62,17 @@ class ControlFolder:
 
     def register(self, rank: int) -> None:
         """From here on the launcher may send this process a stop signal."""
-        _write_in_one_piece(self._workers / f"rank-{rank}.pid", str(os.getpid()))
+        replace_text(self._workers / f"rank-{rank}.pid", str(os.getpid()))
 
     def write_outcome(self, outcome: Outcome) -> None:
-        _write_in_one_piece(self._outcomes / f"rank-{outcome.rank}.json", json.dumps(asdict(outcome)))
+        replace_text(self._outcomes / f"rank-{outcome.rank}.json", json.dumps(asdict(outcome)))
 
     def write_failure(self, failure: Failure) -> None:
-        _write_in_one_piece(self._errors / f"rank-{failure.rank}.json", json.dumps(asdict(failure)))
+        replace_text(self._errors / f"rank-{failure.rank}.json", json.dumps(asdict(failure)))
 
     def write_exits(self, exit_codes: dict[int, int]) -> None:
         """Exit codes of the ranks that failed first; minus the signal's number where a signal killed one."""
-        _write_in_one_piece(self.path / "exits.json", json.dumps(exit_codes))
+        replace_text(self.path / "exits.json", json.dumps(exit_codes))
 
     def write_hanging(self, ranks: Iterable[int]) -> None:
         for rank in ranks:
@@ -113,9 +115,3 @@ class ControlFolder:
 def _rank_files(folder: Path) -> list[tuple[int, Path]]:
     found = [(_RANK_FILE.fullmatch(path.name), path) for path in folder.iterdir()]
     return sorted((int(match[1]), path) for match, path in found if match)
-
-
-def _write_in_one_piece(path: Path, text: str) -> None:
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(path)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self, TextIO
 
+from sft_cli.plan.synced import replace_text
 from sft_cli.telemetry.gpu import GpuReading
 from sft_cli.telemetry.records import DoneRecord, EvaluationRecord, StepRecord
 from sft_cli.telemetry.slow_ranks import Slowest
@@ -54,12 +54,7 @@ def cut_back(path: Path, step: int) -> None:
     if not path.exists():
         return
     kept = [line for line, values in _lines(path) if values.get("step", step + 1) <= step]
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    with unfinished.open("w", encoding="utf-8") as file:
-        file.writelines(kept)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
+    replace_text(path, "".join(kept), synced=True)
 
 
 def logged_steps(path: Path) -> dict[int, dict[str, Any]]:

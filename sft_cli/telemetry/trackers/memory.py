@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from sft_cli.plan.synced import replace_text
 from sft_cli.telemetry.trackers.tracker import Point
 
 
@@ -34,9 +35,7 @@ class Memory:
         self.run_id = run_id
         for point in points:
             self._last_steps.update(dict.fromkeys(point.values, point.step))
-        unfinished = self._path.with_name(f".{self._path.name}.unfinished")
-        unfinished.write_text(json.dumps({"run_id": run_id, "last_steps": self._last_steps}) + "\n", encoding="utf-8")
-        unfinished.replace(self._path)
+        replace_text(self._path, json.dumps({"run_id": run_id, "last_steps": self._last_steps}) + "\n")
 
     def _new_of(self, point: Point) -> Point:
         kept = {name: value for name, value in point.values.items() if point.step > self._last_steps.get(name, -1)}
