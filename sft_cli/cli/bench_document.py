@@ -28,14 +28,8 @@ IDLE = "idle"
 
 def setting(plan: Plan, layers: int | None) -> Document:
     """What has to be the same wherever two rungs are compared."""
-    return {
-        "device": plan.world.gpu_name or "cpu",
-        "ranks": plan.world.ranks,
-        "model": plan.recipe.model.path,
-        "layers": layers,
-        "data": _sources(plan.recipe),
-        "rows_hash": plan.rows_hash,
-    }
+    ranks, rows_hash = plan.world.ranks, plan.rows_hash
+    return _setting(plan.recipe, layers, device=plan.world.gpu_name, ranks=ranks, rows_hash=rows_hash)
 
 
 def known_setting(recipe: Recipe, layers: int | None) -> Document:
@@ -44,18 +38,21 @@ def known_setting(recipe: Recipe, layers: int | None) -> Document:
 
     hardware = find_hardware()
     device = hardware.gpu_name if hardware.gpus else None
+    return _setting(recipe, layers, device=device, ranks=None, rows_hash=None)
+
+
+def _setting(
+    recipe: Recipe, layers: int | None, *, device: str | None, ranks: int | None, rows_hash: str | None
+) -> Document:
+    sources = [" ".join(filter(None, (source.path, source.subset, source.split))) for source in recipe.data.train]
     return {
         "device": device or "cpu",
-        "ranks": None,
+        "ranks": ranks,
         "model": recipe.model.path,
         "layers": layers,
-        "data": _sources(recipe),
-        "rows_hash": None,
+        "data": sources,
+        "rows_hash": rows_hash,
     }
-
-
-def _sources(recipe: Recipe) -> list[str]:
-    return [" ".join(filter(None, (source.path, source.subset, source.split))) for source in recipe.data.train]
 
 
 def measured(order: Order, plan: Plan, data_tokens: int | None, result: Mapping[str, Any]) -> Entry:

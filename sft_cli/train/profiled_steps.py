@@ -6,13 +6,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import chain, islice, repeat
 
 from sft_cli.data.loader import StepBatches
-from sft_cli.data.prefetch import prefetched
-from sft_cli.errors import DataError
 from sft_cli.plan.profiling import UNPROFILED_STEPS, Profiling
 from sft_cli.telemetry.meter import Window
+from sft_cli.train.first_steps import first_steps, too_few
 from sft_cli.train.report import Report
 from sft_cli.train.step import TrainStep
 
@@ -52,8 +50,7 @@ def profiled_steps(
         DataError: a stream has too few.
     """
     meter, unprofiled_seconds, was_finite, number, window = report.meter, 0.0, True, 0, None
-    rounds = repeat(steps) if comes_again else [steps]
-    batches_of_steps = islice(prefetched(chain.from_iterable(f() for f in rounds)), profiling.all_steps)
+    batches_of_steps = first_steps(steps, profiling.all_steps, come_again=comes_again)
     with profiler as end_step:
         begin = time.perf_counter()
         for number, batches in enumerate(report.waiting(batches_of_steps), start=1):
@@ -72,9 +69,5 @@ def profiled_steps(
                 meter.start()
             begin = time.perf_counter()
     if window is None:
-        raise DataError(
-            f"the stream has {number} steps, and a profile takes {profiling.all_steps}",
-            where="data.streaming",
-            fix="Write `streaming: false`, or ask for fewer --steps.",
-        )
+        raise too_few(number, profiling.all_steps, "a profile")
     return Profiled(window, unprofiled_seconds, 0, was_finite)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import islice
 
 from sft_cli.data.loader import StepBatches
-from sft_cli.errors import DataError
 from sft_cli.plan.benching import Benching
 from sft_cli.telemetry.meter import Window
+from sft_cli.train.first_steps import too_few
 from sft_cli.train.report import Report
 from sft_cli.train.step import TrainStep
 
@@ -54,14 +54,5 @@ def timed_steps(
         if result.totals.stop_signal:
             return Timed((), (), result.totals.stop_signal, was_finite)
     if len(windows) < wanted:
-        raise too_few(len(windows), benching)
+        raise too_few(len(windows), benching.all_steps, "a bench")
     return Timed(tuple(windows[: benching.warm_up]), tuple(windows[benching.warm_up :]), 0, was_finite)
-
-
-def too_few(found: int, benching: Benching) -> DataError:
-    """A stream that has ended before the bench."""
-    return DataError(
-        f"the stream has {found} steps, and a bench takes {benching.all_steps}",
-        where="data.streaming",
-        fix="Write `streaming: false`, or ask for fewer --steps.",
-    )

@@ -5,18 +5,12 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from itertools import chain, islice, repeat
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch.profiler import ProfilerActivity, profile, schedule
-
 from sft_cli.data.loader import StepBatches, Steps
-from sft_cli.data.prefetch import prefetched
 from sft_cli.kernels.marks import mark_slots
 from sft_cli.launch.rank_session import RankSession
 from sft_cli.plan.benching import PROFILED_STEPS, PROFILER_WARM_UP_STEPS, Benching
@@ -24,20 +18,13 @@ from sft_cli.plan.plan import Plan
 from sft_cli.telemetry.profile.events import read_trace
 from sft_cli.telemetry.profile.facts import Facts
 from sft_cli.telemetry.profile.summary import Summary, locate, summarise
+from sft_cli.train.first_steps import first_steps, too_few
 from sft_cli.train.report import Report
 from sft_cli.train.step import TrainStep
-from sft_cli.train.timed_steps import Timed, timed_steps, too_few
+from sft_cli.train.timed_steps import Timed, timed_steps
 from sft_cli.worker.assemble import kernel_layers
-
-
-@dataclass(frozen=True)
-class WarmUp:
-    """What came before the first step, in seconds."""
-
-    compiling: float
-    """Kernels that the machine had not compiled before, by processes beside this one."""
-    first_use: float
-    """The step that changes nothing: loading, tuning and compiling what is left."""
+from sft_cli.worker.profiler import tracing
+from sft_cli.worker.ready import WarmUp
 
 
 def bench_run(
@@ -51,9 +38,8 @@ def bench_run(
     benching = plan.benching
     assert benching is not None, "asked for by the plan"
     to_first_step = time.time() - benching.started_at
-    rounds = [loader.steps] if plan.recipe.data.streaming else repeat(loader.steps)
-    all_steps = islice(prefetched(chain.from_iterable(steps() for steps in rounds)), benching.all_steps)
-    steps = report.waiting(all_steps)
+    comes_again = not plan.recipe.data.streaming
+    steps = report.waiting(first_steps(loader.steps, benching.all_steps, come_again=comes_again))
     timed = timed_steps(benching, steps, train_step, report, lambda: session.stop.requested)
     if timed.stopped_by:
         return timed.stopped_by
@@ -91,7 +77,7 @@ def _profiled(
     model = train_step.model
     mark_slots(kernel_layers(model), model.head)
     taken = 0
-    with _profiler(train_step.device, trace) as end_step:
+    with tracing(train_step.device, trace, warm_up=PROFILER_WARM_UP_STEPS, active=PROFILED_STEPS) as end_step:
         for batches in steps:
             result = train_step(batches.step, batches.micro_batches, session.stop.requested)
             result.read()
@@ -101,22 +87,8 @@ def _profiled(
             end_step()
             taken += 1
     if taken < PROFILER_WARM_UP_STEPS + PROFILED_STEPS:
-        raise too_few(benching.warm_up + benching.steps + taken, benching)
+        raise too_few(benching.warm_up + benching.steps + taken, benching.all_steps, "a bench")
     return 0
-
-
-@contextmanager
-def _profiler(device: torch.device, trace: Path | None) -> Iterator[Callable[[], None]]:
-    """Gives a function to call at the end of each step; ranks without `trace` only run along."""
-    if trace is None:
-        yield lambda: None
-        return
-    with profile(
-        activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])],
-        schedule=schedule(wait=0, warmup=PROFILER_WARM_UP_STEPS, active=PROFILED_STEPS, repeat=1),
-        on_trace_ready=lambda finished: finished.export_chrome_trace(str(trace)),
-    ) as running:
-        yield running.step
 
 
 def _summary(trace: Path, timed: Timed) -> Summary:

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from torch.profiler import ProfilerActivity, profile, schedule
 
 from sft_cli.data.loader import Steps
 from sft_cli.kernels.marks import mark_slots
@@ -24,6 +23,7 @@ from sft_cli.train.profiled_steps import profiled_steps
 from sft_cli.train.report import Report
 from sft_cli.train.step import TrainStep
 from sft_cli.worker.assemble import kernel_layers
+from sft_cli.worker.profiler import tracing
 
 SNAPSHOT = "memory.pickle"
 
@@ -92,24 +92,19 @@ def _profiler(
     profiling: Profiling, device: torch.device, exported: Path | None, scratch: str
 ) -> Iterator[Callable[[], None]]:
     """Gives a function to call at the end of each step; ranks without `exported` only run along."""
-    if exported is None:
-        yield lambda: None
-        return
-    is_gpu = device.type == "cuda"
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if is_gpu else [])]
-    plan = schedule(wait=UNPROFILED_STEPS, warmup=WARM_UP_STEPS, active=profiling.steps, repeat=1)
-
-    def export(finished: profile) -> None:
-        finished.export_chrome_trace(str(exported))
-
-    with profile(
-        activities=activities, schedule=plan, on_trace_ready=export, profile_memory=profiling.memory
-    ) as running:
-        has_snapshot, steps = profiling.memory and is_gpu, 0
+    has_snapshot, steps = profiling.memory and device.type == "cuda" and exported is not None, 0
+    with tracing(
+        device,
+        exported,
+        wait=UNPROFILED_STEPS,
+        warm_up=WARM_UP_STEPS,
+        active=profiling.steps,
+        memory=profiling.memory,
+    ) as end_traced_step:
 
         def end_step() -> None:
             nonlocal steps
-            running.step()
+            end_traced_step()
             steps += 1
             if has_snapshot and steps == UNPROFILED_STEPS:  # not before, or those would not be unprofiled
                 torch.cuda.memory._record_memory_history(max_entries=1_000_000, stacks="python")

@@ -41,11 +41,20 @@ from sft_cli.worker.assemble import (
     pass_exactness_gate,
     pass_kernels_check,
 )
-from sft_cli.worker.bench import WarmUp
 from sft_cli.worker.export import open_source
 from sft_cli.worker.prewarm import prewarm_kernels
 from sft_cli.worker.regions import describe_regions, gather_in_float8, plan_regions
 from sft_cli.worker.resume import totals, trusted_progress
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """What came before the first step, in seconds."""
+
+    compiling: float
+    """Kernels that the machine had not compiled before, by processes beside this one."""
+    first_use: float
+    """The step that changes nothing: loading, tuning and compiling what is left."""
 
 
 @dataclass(frozen=True)
