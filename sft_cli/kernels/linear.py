@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sft_cli.kernels.mlp import silu_mul
 from sft_cli.kernels.regions import Argument, Region, Regions, Rows, Weight
-from sft_cli.plan.float8 import SMALLEST_SIDE, why_not
+from sft_cli.plan.float8 import why_not
 
 Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
@@ -20,8 +20,7 @@ def is_float8(linear: nn.Linear, regions: Regions) -> bool:
     """Whether its products run in float8."""
     if regions.float8 is None:
         return False
-    smallest_side = SMALLEST_SIDE if regions.smallest_side is None else regions.smallest_side
-    return why_not(*linear.weight.shape, smallest_side) is None
+    return why_not(*linear.weight.shape, regions.smallest_side) is None
 
 
 def install_float8(linears: Iterable[nn.Linear], regions: Regions) -> None:
@@ -65,7 +64,7 @@ def describe(linears: Mapping[str, nn.Linear], regions: Regions) -> dict[str, An
         entry = part.setdefault(kind, {"layers": 0, "shape": list(linear.weight.shape)})
         entry["layers"] += 1
         if part is described["kept"]:
-            entry["because"] = why_not(*linear.weight.shape)
+            entry["because"] = why_not(*linear.weight.shape, regions.smallest_side)
     return described
 
 

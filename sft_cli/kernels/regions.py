@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from sft_cli.errors import KernelError
 from sft_cli.kernels.float8 import Float8
-from sft_cli.plan.float8 import STEP
+from sft_cli.plan.float8 import SMALLEST_SIDE, STEP
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class Regions:
         lengths_vary: bool = False,
         warn: Callable[[str], None] = print,
         backend: str = "inductor",
-        smallest_side: int | None = None,
+        smallest_side: int = SMALLEST_SIDE,
     ) -> None:
         self.compiles = compiles
         self.float8 = float8
