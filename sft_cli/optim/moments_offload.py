@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from sft_cli.errors import SftError
 from sft_cli.plan.moments_offload import SLOTS
 
 AHEAD = SLOTS - 2
@@ -27,12 +28,20 @@ def host_memory(size: int, device: torch.device) -> Tensor:
     """(size,) uint8 of zeros, which `device` can copy from and to while it computes.
 
     Registered and not allocated as pinned: torch's allocator of pinned memory rounds up to a power of two.
+
+    Raises:
+        SftError: the host has not so much to spare.
     """
     memory = torch.zeros(size, dtype=torch.uint8)
     if device.type == "cuda" and size:
         error = torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.nbytes, 0)
         if int(error):
-            raise MemoryError(f"CUDA could not pin {size / 2**30:.1f} GiB of host memory: error {int(error)}")
+            raise SftError(
+                f"{size / 2**30:.1f} GiB of host memory, where moments are to wait, can't be pinned (CUDA error "
+                f"{int(error)})",
+                where="optimizer.offload",
+                fix="Free host memory, look at the limit of this container, or write `offload: false`.",
+            )
     return memory
 
 

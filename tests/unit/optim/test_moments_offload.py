@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 from copy import deepcopy
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from sft_cli.errors import SftError
 from sft_cli.optim.adamw import build_adamw
 from sft_cli.optim.low_precision import LowPrecisionAdamW
+from sft_cli.optim.moments_offload import host_memory
 from sft_cli.plan import moments_offload
 from sft_cli.recipe.schema import OptimizerSection
 
@@ -105,6 +108,14 @@ def test_what_was_fetched_before_a_load_is_not_used() -> None:
         parameter.data.copy_(weight)
     take_steps(optimizer, parameters, range(2, 4), "as backward")
     assert all(torch.equal(here, there) for here, there in zip(numbers(optimizer, parameters), expected, strict=True))
+
+
+def test_a_host_without_room_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = SimpleNamespace(cudaHostRegister=lambda pointer, size, flags: 2)
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
+    with pytest.raises(SftError, match="host memory") as caught:
+        host_memory(16, torch.device("cuda"))
+    assert caught.value.where == "optimizer.offload"
 
 
 def test_which_tensors_wait() -> None:
