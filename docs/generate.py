@@ -221,8 +221,8 @@ def _exit_codes() -> Iterator[tuple[int, str]]:
         if code > 1:
             kinds = [error, *error.__subclasses__()]
             yield code, " ".join((kind.__doc__ or "").strip() for kind in kinds)
-    yield 130, "Stopped by SIGINT (Ctrl-C), after a checkpoint was written."
-    yield 143, "Stopped by SIGTERM or SIGUSR1, after a checkpoint was written."
+    yield 130, "Stopped by SIGINT (Ctrl-C), after a checkpoint was written (none with `checkpoint.enabled: false`)."
+    yield 143, "Stopped by SIGTERM or SIGUSR1, after a checkpoint was written (as above)."
 
 
 def main() -> None:

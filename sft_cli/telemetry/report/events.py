@@ -27,11 +27,11 @@ class Event:
 
 def events_of(run: RunFiles) -> list[Event]:
     """In order; of very many the last ones."""
-    happened = [_event(event) for event in run.events]
+    happened = [_event(event, run.saves) for event in run.events]
     return [*happened, *_of_metrics(run.metrics)][-_MOST:]
 
 
-def _event(event: Document) -> Event:
+def _event(event: Document, saves: bool) -> Event:
     name = event.get("event")
     match name:
         case "started" if number_of(event.get("step")):
@@ -42,7 +42,7 @@ def _event(event: Document) -> Event:
             text = str(event.get("message"))
             kind = "bad" if text.startswith("WARNING") else ""
         case "stopped":
-            text, kind = f"stopped by {event.get('signal')}, after a checkpoint", "note"
+            text, kind = f"stopped by {event.get('signal')}{', after a checkpoint' if saves else ''}", "note"
         case "failed":
             parts = [event.get("where"), event.get("what"), event.get("fix")]
             text, kind = ": ".join(str(part) for part in parts if part), "bad"

@@ -50,6 +50,11 @@ class RunFiles:
     profile: str | None = None
     """A relative address of the page of a profile."""
 
+    @property
+    def saves(self) -> bool:
+        """Whether it was to write checkpoints."""
+        return dig(self.plan, "recipe", "checkpoint", "enabled") is not False
+
 
 def read_run(places: Places, *, is_on: bool | None, now: datetime) -> RunFiles:
     """Reads a run folder."""

@@ -13,7 +13,6 @@ from sft_cli.telemetry.report.run_files import Document, RunFiles, dig
 
 _LATELY = 100
 """Lines of the log that rates of the present are medians of."""
-_GO_ON = "sftune train --resume goes on from its newest complete checkpoint."
 _TURNS = ("started", "stopped", "failed", "ended")
 
 
@@ -39,16 +38,14 @@ def state_of(run: RunFiles) -> State:
     if turn == "failed":
         return State("failed", "bad", str(dig(last, "what") or "The run failed."))
     if turn == "stopped":
-        return State("stopped", "note", f"Stopped by {dig(last, 'signal')}, after a checkpoint. {_GO_ON}")
+        after = ", after a checkpoint" if run.saves else ""
+        return State("stopped", "note", f"Stopped by {dig(last, 'signal')}{after}.{_go_on(run)}")
     if metrics.last_step is None:
         return State("not begun", "note", "No step has been logged.")
     if run.is_on is None:
         return State("not done", "note", f"{_written(run)} Whether it is still on can't be seen from here.")
-    return State(
-        "broken off",
-        "bad",
-        f"{_written(run)} No process has the folder any more: it was killed. {_GO_ON}",
-    )
+    gone = "No process has the folder any more: it was killed."
+    return State("broken off", "bad", f"{_written(run)} {gone}{_go_on(run)}")
 
 
 def lately(run: RunFiles, key: str) -> float | None:
@@ -65,6 +62,10 @@ def steps_planned(run: RunFiles) -> int | None:
 def failures(events: Sequence[Document]) -> list[dict[str, Any]]:
     """Errors that a session of the run ended with, the last first."""
     return [event for event in reversed(events) if event.get("event") == "failed"]
+
+
+def _go_on(run: RunFiles) -> str:
+    return " sftune train --resume goes on from its newest complete checkpoint." if run.saves else ""
 
 
 def _running(run: RunFiles) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from support.run_folders import Line, run_in, step, write_run
 
+from sft_cli.telemetry.report.events import events_of
 from sft_cli.telemetry.report.state import lately, state_of
 
 STARTED = {"time": "2026-11-30T11:00:00+00:00", "event": "started", "step": 0, "resumed_from": None}
@@ -31,6 +32,18 @@ FAILED = {**STARTED, "event": "failed", "what": "the disk is full", "where": "x"
 )
 def test_words(tmp_path: Path, lines: list[Line], events: list[Line], is_on: bool | None, word: str) -> None:
     assert state_of(run_in(write_run(tmp_path, lines, events), is_on=is_on)).word == word
+
+
+@pytest.mark.parametrize("saves", [False, True])
+@pytest.mark.parametrize("events", [[STARTED], [STARTED, STOPPED]])
+def test_nobody_is_sent_to_a_checkpoint_that_was_never_asked_for(
+    tmp_path: Path, events: list[Line], saves: bool
+) -> None:
+    plan = {"recipe": {"checkpoint": {"enabled": saves}}}
+    run = run_in(write_run(tmp_path, [step(1)], events, plan=plan), is_on=False)
+    assert ("--resume" in state_of(run).text) == saves
+    assert ("after a checkpoint" in state_of(run).text) == (saves and STOPPED in events)
+    assert any("after a checkpoint" in event.text for event in events_of(run)) == (saves and STOPPED in events)
 
 
 def test_a_running_one_says_what_is_left(tmp_path: Path) -> None:
