@@ -88,6 +88,11 @@ class Report:
             for notice in self._gauges.ranks.notices(block_times, [own.health for own in totals.of_ranks]):
                 self.say(notice)
 
+    def forget(self) -> None:
+        """What the gauges have seen so far is of no line: steps that were only replayed."""
+        self._gauges.gpu()
+        self._gauges.phases()
+
     def log(self, batches: StepBatches, numbers: Numbers, digest: int) -> None:
         """One line for the steps since the last one.
 

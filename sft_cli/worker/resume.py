@@ -94,6 +94,7 @@ def replay_logged(
     report.say(f"replayed steps {progress.step + 1} to {progress.step + wanted}: {compared} compared, equal {sameness}")
     restore_state(resume.checkpoint, train_step.model, train_step.optimizer)
     train_step.after_update()
+    report.forget()
 
 
 def take_up(resume: Resume, progress: Progress, folder: RunFolder, train_step: TrainStep, report: Report) -> None:
