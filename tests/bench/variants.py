@@ -26,20 +26,18 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.profiler import DeviceType, ProfilerActivity, profile
 
 from sft_cli.cli.planning import plan_run
-from sft_cli.data.loader import Loader, StepBatches
+from sft_cli.data.loader import StepBatches
 from sft_cli.errors import SftError
 from sft_cli.launch.join import find_join
-from sft_cli.optim.adamw import build_adamw
-from sft_cli.optim.in_backward import InBackward
+from sft_cli.launch.rank_session import RankSession
+from sft_cli.launch.ranks import Ranks
 from sft_cli.parallel.device import local_device
 from sft_cli.parallel.mesh import process_group
 from sft_cli.plan.plan import Plan
 from sft_cli.recipe.load import load_recipe
+from sft_cli.telemetry.terminal import SilentView
 from sft_cli.train.step import TrainStep
-from sft_cli.train.warm_up import warm_up
-from sft_cli.worker.assemble import assemble_meter, assemble_model, kernel_layers
-from sft_cli.worker.prewarm import prewarm_kernels
-from sft_cli.worker.regions import gather_in_float8, plan_regions
+from sft_cli.worker.ready import get_ready
 
 _UNTIMED_STEPS = 2
 
@@ -99,28 +97,22 @@ def _measure(options: argparse.Namespace, settings: list[str], mesh: DeviceMesh,
     if rank:  # the first rank alone tokenises, if anyone has to
         torch.distributed.barrier()
     try:
-        plan, prepared = plan_run(loaded, find_join(os.environ), None, progress=False)
+        plan, _ = plan_run(loaded, find_join(os.environ), None, progress=False)
     finally:
         if not rank:
             torch.distributed.barrier()
-    prewarm_kernels(plan, device, _say, lambda: False)
-    begin = time.monotonic()
-    regions = plan_regions(plan, device, _say)
-    model, reduction = assemble_model(plan, mesh, device, None, lambda line: None, regions=regions)
-    optimizer = build_adamw(model.parameters(), plan.recipe.optimizer, seed=0)
-    rescale = gather_in_float8(plan, kernel_layers(model), regions, mesh)
-    in_backward = InBackward(optimizer, reduction.whole()) if plan.recipe.optimizer.in_backward else None
-    rate, norm = plan.recipe.optimizer.learning_rate, plan.recipe.train.max_grad_norm
-    train_step = TrainStep(model, optimizer, lambda step: rate, norm, device, reduction, in_backward, rescale)
-    loader = Loader(prepared.train, plan, rank)
-    ready = time.monotonic() - begin
+    # Before the model, and so before the gate and what it takes.
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
-    warm_up_seconds = warm_up(loader.heaviest_micro_batch(), train_step)
+    begin = time.monotonic()
+    session = RankSession(Ranks.from_environment(os.environ), logs=Path(os.devnull), control=None)  # never entered
+    ready, _ = get_ready(plan, session, mesh, device, None, None, lambda steps: SilentView())
+    ready_seconds = time.monotonic() - begin
+    train_step, steps = ready.train_step, ready.data.steps.steps
     before = torch.cuda.memory_stats() if device.type == "cuda" else {}
     timed, tokens, losses = [], [], []
-    meter = assemble_meter(plan, device)
-    batches_of_steps = list(islice(loader.steps(), _UNTIMED_STEPS + options.steps + 1))
+    meter = ready.meter
+    batches_of_steps = list(islice(steps(), _UNTIMED_STEPS + options.steps + 1))
     for batches in batches_of_steps[:-1]:
         _synchronize(device)
         start = time.perf_counter()
@@ -136,7 +128,7 @@ def _measure(options: argparse.Namespace, settings: list[str], mesh: DeviceMesh,
     after = torch.cuda.memory_stats() if device.type == "cuda" else {}
     timed, tokens = timed[_UNTIMED_STEPS:], tokens[_UNTIMED_STEPS:]
     kernels = _longest_kernels(plan, train_step, batches_of_steps[-1], device, options.kernels)
-    for parameter in model.parameters():
+    for parameter in train_step.model.parameters():
         # What hooks hold, garbage collection doesn't see.
         (parameter._post_accumulate_grad_hooks or {}).clear()
     return {
@@ -152,8 +144,8 @@ def _measure(options: argparse.Namespace, settings: list[str], mesh: DeviceMesh,
         "first_loss": losses[0],
         "last_loss": losses[-1],
         "losses": losses,
-        "ready_seconds": ready,
-        "warm_up_seconds": warm_up_seconds,
+        "ready_seconds": ready_seconds,
+        "warm_up_seconds": ready.warm_up.first_use,
         "kernels": kernels,
     }
 
