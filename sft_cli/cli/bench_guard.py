@@ -54,6 +54,10 @@ class Guard:
         """A line for each rung that is slower than the saved one by more than the tolerance."""
         return falls(self.saved, entries, self.tolerance)
 
+    def all_is_well(self) -> str:
+        """What is said where there is none."""
+        return f"no rung is slower than in {self.path} by more than {self.tolerance:.1%}"
+
 
 def falls(saved: Document, entries: Sequence[Entry], tolerance: float) -> list[str]:
     """A line for each rung that is slower than the saved one by more than the tolerance.

@@ -62,6 +62,8 @@ class Outcome:
         for line in falls:
             print(f"slower: {line}", file=sys.stderr)
         failed = next((entry["exit_code"] for entry in climbed.entries if entry["exit_code"]), 0)
+        if self.guard is not None and not (falls or failed or climbed.stopped_by):
+            print(self.guard.all_is_well(), file=sys.stderr)
         return climbed.stopped_by or failed or (_SLOWER if falls else 0)
 
     def _document(self, climbed: Climbed) -> Document:

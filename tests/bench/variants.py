@@ -1,4 +1,4 @@
-"""Step time and memory of one recipe's variants, one after another in the same processes, so that they may be compared.
+r"""Step time and memory of a recipe's variants, one after another in the same processes, so that they compare.
 
     torchrun --nproc-per-node 2 tests/bench/variants.py configs/qwen27b.yaml --steps 5 \
         --set model.path=builtin:qwen3.8-27b --set model.weights=random \

@@ -211,11 +211,14 @@ def test_saved_and_compared(sftune: Command, launcher: Launcher, folder: Path) -
     launcher.rates = [100.0, 400.0]
     assert sftune("bench", "--rungs", "stock,everything", "--save", "before.json").code == 0
     launcher.rates = [96.0, 390.0]
-    assert sftune("bench", "--rungs", "stock,everything", "--against", "before.json").code == 0
+    ended = sftune("bench", "--rungs", "stock,everything", "--against", "before.json")
+    assert ended.code == 0
+    assert "no rung is slower than in before.json by more than 5.0%" in ended.err
     launcher.rates, launcher.kinds = [96.0, 360.0], {"GEMM": 2.1, "norm": 0.9}
     ended = sftune("bench", "--rungs", "stock,everything", "--against", "before.json", "--json")
     assert ended.code == 1
     assert len(json.loads(ended.out)["rungs"]) == 2
+    assert "no rung is slower" not in ended.err
     (line,) = [line for line in ended.err.splitlines() if line.startswith("slower: ")]
     assert "+ everything: 360 tokens a second, 10.0% fewer than the 400 before (5.0% are tolerated)" in line
     assert "most grown: norm, 0.5000 s of a step then, 0.9000 now" in line
