@@ -48,7 +48,7 @@ def scale(values: Tensor, by: Tensor) -> Tensor:
     count = values.numel()
     if count:
         with torch.cuda.device_of(values):
-            scale_in_place[(triton.cdiv(count, NUMBERS),)](values, by, count, NUMBERS=NUMBERS, num_warps=8)
+            cross_entropy_scaled_in_place[(triton.cdiv(count, NUMBERS),)](values, by, count, NUMBERS=NUMBERS, num_warps=8)
         increment_version(values)  # as torch's own operations in place do
     return values
 
@@ -85,7 +85,7 @@ def cross_entropy_in_place(
 
 
 @triton.jit
-def scale_in_place(values_at, by_at, count, NUMBERS: tl.constexpr):
+def cross_entropy_scaled_in_place(values_at, by_at, count, NUMBERS: tl.constexpr):
     """One program: `NUMBERS` numbers."""
     places = tl.program_id(0).to(tl.int64) * NUMBERS + tl.arange(0, NUMBERS)
     values = tl.load(values_at + places, mask=places < count, other=0.0).to(tl.float32) * tl.load(by_at)

@@ -7,6 +7,8 @@ GPU_BYTES = 2 << 30
 that no place in them is beyond 2^31."""
 HOST_POSITIONS = 1024
 """On a CPU, where torch's operations make float32 copies of the logits."""
+_TILE = 128
+"""Of rows in a GEMM."""
 
 
 def most_positions(words: int, element_size: int, device: str) -> int:
@@ -17,15 +19,15 @@ def most_positions(words: int, element_size: int, device: str) -> int:
         element_size: bytes of a logit.
         device: "cuda" or "cpu".
     """
-    return max(1, GPU_BYTES // (words * element_size)) if device == "cuda" else HOST_POSITIONS
+    if device != "cuda":
+        return HOST_POSITIONS
+    most = max(1, GPU_BYTES // (words * element_size))
+    return most if most < _TILE else most // _TILE * _TILE
 
 
 def chunk_positions(count: int, words: int, element_size: int, device: str) -> int:
-    """Positions a chunk, of `count`: as few chunks as may be, all about the same length, in multiples of 128 where
-    that leaves their number.
-    """
+    """Positions a chunk, of `count`: as few chunks as may be, all about the same length, in multiples of 128."""
     most = most_positions(words, element_size, device)
     chunks = max(1, -(-count // most))
     alike = max(1, -(-count // chunks))
-    tiles = -(-alike // 128) * 128
-    return tiles if tiles <= most else alike
+    return min(most, -(-alike // _TILE) * _TILE)
