@@ -48,7 +48,9 @@ def scale(values: Tensor, by: Tensor) -> Tensor:
     count = values.numel()
     if count:
         with torch.cuda.device_of(values):
-            cross_entropy_scaled_in_place[(triton.cdiv(count, NUMBERS),)](values, by, count, NUMBERS=NUMBERS, num_warps=8)
+            cross_entropy_scaled_in_place[(triton.cdiv(count, NUMBERS),)](
+                values, by, count, NUMBERS=NUMBERS, num_warps=8
+            )
         increment_version(values)  # as torch's own operations in place do
     return values
 

@@ -45,7 +45,9 @@ def main() -> None:
             constants = {**of_rows, "DIFFERENTIATE": differentiate}
             name = f"cross_entropy {dtype} {differentiate}"
             found[name] = compiled(loss_triton.cross_entropy_in_place, constants, dtype, loss_triton.WARPS)
-        found[f"scale {dtype}"] = compiled(loss_triton.cross_entropy_scaled_in_place, {"NUMBERS": loss_triton.NUMBERS}, dtype, 8)
+        found[f"scale {dtype}"] = compiled(
+            loss_triton.cross_entropy_scaled_in_place, {"NUMBERS": loss_triton.NUMBERS}, dtype, 8
+        )
     print(json.dumps(found))
 
 
