@@ -78,6 +78,8 @@ ROOT = Code(fraction_bits=4, largest=255)
 """Of the square root of the second moment; uint8."""
 ROOT_SPARE = ROOT.shift - 16
 """How many of the bits that are dropped are more than 16 random ones."""
+ROOT_SPARE_HALF = 1 << (ROOT_SPARE - 1)
+"""What they are when rounding by chance: a ratio in its last bits beside a code stays that code, whatever is drawn."""
 
 
 def block_size(shape: torch.Size) -> int | None:
@@ -111,7 +113,7 @@ def encode_root(roots: Tensor, bits: Tensor) -> tuple[Tensor, Tensor]:
         bits: int32 of the same shape; the upper 16 are random.
     """
     ratios, scales = _relative(roots)
-    by_chance = ((bits >> 16) & 0xFFFF) << ROOT_SPARE
+    by_chance = (((bits >> 16) & 0xFFFF) << ROOT_SPARE) + ROOT_SPARE_HALF
     return ROOT.encode(ratios, by_chance).maximum((roots > 0).int()).to(torch.uint8), scales
 
 
@@ -122,4 +124,4 @@ def decode_root(codes: Tensor, scales: Tensor) -> Tensor:
 
 def _relative(sizes: Tensor) -> tuple[Tensor, Tensor]:
     scales = sizes.amax(dim=1)
-    return sizes / scales.clamp_min(TINY)[:, None], scales
+    return sizes * scales.clamp_min(TINY).reciprocal()[:, None], scales

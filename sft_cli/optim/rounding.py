@@ -36,7 +36,7 @@ def random_bits(key: int, step: int, first: int, count: int, device: torch.devic
     start = as_int32(first)
     places = torch.arange(start, start + count, dtype=torch.int64, device=device).to(torch.int32)
     of_step = scramble(torch.tensor(as_int32(key + step), dtype=torch.int32, device=device))
-    return scramble(scramble(places ^ of_step) + of_step)
+    return scramble(places ^ of_step)
 
 
 def scramble(bits: Tensor) -> Tensor:

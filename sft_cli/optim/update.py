@@ -76,9 +76,10 @@ def _update(part: Slice, step: int) -> None:
     first.lerp_(gradient, 1 - beta1)
     second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
     root = second.sqrt()
-    denominator = (root / (1 - beta2**step) ** 0.5).add_(part.eps)
+    correction = (1 - beta2**step) ** 0.5
     weights = part.weights.float().mul(1 - part.learning_rate * part.weight_decay)
-    weights.addcdiv_(first, denominator, value=-part.learning_rate / (1 - beta1**step))
+    step_size = part.learning_rate * correction / (1 - beta1**step)
+    weights.addcdiv_(first, root + part.eps * correction, value=-step_size)
     if part.stochastic_rounding:
         weights = round_stochastically(weights, _random_bits(part, step))
     part.weights.copy_(weights)

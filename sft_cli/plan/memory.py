@@ -20,14 +20,12 @@ from sft_cli.plan.activations import (
     layer_bytes_per_token,
 )
 from sft_cli.plan.architecture import Architecture
+from sft_cli.plan.loss_chunks import chunk_positions
 from sft_cli.plan.plan import MemoryGib
 from sft_cli.plan.sharded_bytes import BYTES, ShardedBytes
 from sft_cli.recipe.schema import Recipe
 
 GIB = 1 << 30
-
-LOSS_CHUNK_TOKENS = 1024
-"""Positions whose logits the chunked loss holds at a time (`kernels/loss.py`)."""
 
 OUTSIDE_TENSORS_GIB = 2.0
 """Of a GPU, beside torch's tensors: CUDA's context and libraries, NCCL, and what the allocator can't use of what it
@@ -115,13 +113,13 @@ def moments(recipe: Recipe, shape: Architecture, sizes: ShardedBytes) -> Iterato
     # Before the loss: counted positions, normalised in float32 by torch's own norm, and their norm.
     before_loss = tokens * shape.hidden_size * (2 * sizes.compute + 2 * FLOAT32_BYTES)
     at_end = activations.waiting[-1] + before_loss
-    for logits, weight_gradients in _loss_moments(recipe, shape):
+    for logits, weight_gradients in _loss_moments(recipe, shape, sizes.device):
         yield Moment(
             "loss",
             gradients=sizes.waiting_gradients(0) + weight_gradients,
             activations=at_end + residual,
             logits=logits,
-            buffers=sizes.gathered_for_loss(in_forward=recipe.kernels.loss == "liger") + sizes.buffers,
+            buffers=sizes.gathered_for_loss(in_forward=recipe.kernels.loss != "torch") + sizes.buffers,
         )
     # A tied weight's gradient stays whole to the end of backward, where that of the embedding joins it.
     done, tied = (0, sizes.made(sizes.head)) if sizes.is_tied else (sizes.head, 0.0)
@@ -178,24 +176,27 @@ def activation_bytes(recipe: Recipe, shape: Architecture) -> ActivationBytes:
     return ActivationBytes(list(accumulate(kept, initial=0.0)), at_work)
 
 
-def _loss_moments(recipe: Recipe, shape: Architecture) -> Iterator[tuple[float, float]]:
+def _loss_moments(recipe: Recipe, shape: Architecture, device: Literal["cpu", "cuda"]) -> Iterator[tuple[float, float]]:
     """Bytes of logits and their like, and of the projection's gradient, at each moment of the loss that may be the
     worst. All positions count: which of them the loss looks at is the data's business.
 
-    `torch` holds all positions, `chunked` `LOSS_CHUNK_TOKENS` of them: log-probabilities, their gradient and that of
-    the logits in float32; then the latter in the compute dtype, while the weight's gradient is made and added to that
-    of earlier chunks. Liger's has logits in the compute dtype alone, the weight's gradient in float32, and rounded.
+    `torch` holds all positions: log-probabilities, their gradient and that of the logits in float32; then the latter in
+    the compute dtype, while the weight's gradient is made. `chunked` and Liger's make gradients in forward, and hold
+    the logits of a chunk in the compute dtype; `chunked` on a CPU in float32 besides. The weight's gradient is summed
+    in the compute dtype with `chunked`; with Liger's in float32, and then rounded.
     """
     compute, tokens = BYTES[recipe.model.dtype], recipe.batching.tokens
     weight = shape.vocab_size * shape.hidden_size
+    rounded = 0 if compute == FLOAT32_BYTES else compute
     if recipe.kernels.loss == "liger":
         # As many positions a chunk as make its logits no larger than the hidden states, up to a power of two.
         chunk = min(tokens, 1 << (-(-tokens * shape.hidden_size // shape.vocab_size) - 1).bit_length())
-        rounded = 0 if compute == FLOAT32_BYTES else compute
         yield chunk * shape.vocab_size * compute, weight * (FLOAT32_BYTES + rounded)
-        return
-    at_once = tokens if recipe.kernels.loss == "torch" else min(tokens, LOSS_CHUNK_TOKENS)
-    earlier = weight * compute if at_once < tokens else 0
-    logits = at_once * shape.vocab_size
-    yield logits * 3 * FLOAT32_BYTES, earlier
-    yield logits * compute, earlier + weight * compute
+    elif recipe.kernels.loss == "torch":
+        logits = tokens * shape.vocab_size
+        yield logits * 3 * FLOAT32_BYTES, 0
+        yield logits * compute, weight * compute
+    else:
+        chunk = min(tokens, chunk_positions(tokens, shape.vocab_size, compute, device))
+        in_float32 = 0 if device == "cuda" else FLOAT32_BYTES + (FLOAT32_BYTES if rounded else 0)
+        yield chunk * shape.vocab_size * (compute + in_float32), weight * compute

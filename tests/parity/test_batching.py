@@ -85,6 +85,7 @@ def test_a_pack_without_segments_leaks(rows: TokenizedRows) -> None:
 @pytest.mark.parametrize("loss", ["chunked", "torch"])
 @pytest.mark.parametrize("checkpointing", ["none", "full"])
 def test_loss_backends_and_checkpointing_agree(rows: TokenizedRows, loss: str, checkpointing: str) -> None:
+    """The chunked loss differs in the last bit of its gradient, which the gates of the delta rule magnify."""
     batches = batches_of(rows, "packed")
     expected = gradients(
         make_model("qwen3_5", kernels=REFERENCES.model_copy(update={"loss": "torch"}), checkpointing="none"), batches
@@ -94,7 +95,7 @@ def test_loss_backends_and_checkpointing_agree(rows: TokenizedRows, loss: str, c
         batches,
     )
     for name, gradient in expected.items():
-        torch.testing.assert_close(found[name], gradient, atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(found[name], gradient, atol=1e-5, rtol=1e-4)
 
 
 def test_model_is_the_one_of_transformers(model: LanguageModel, rows: TokenizedRows) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from sft_cli.kernels.check import definitions
 from sft_cli.kernels.segments import Segments
 from sft_cli.plan.kernel_shapes import KernelShapes
-from sft_cli.plan.memory import LOSS_CHUNK_TOKENS
+from sft_cli.plan.loss_chunks import most_positions
 
 PACK = [1, 65, 2, 63, 3, 64, 1, 129, 70]
 """Segments of a pack: of 1 to 3 tokens, and around multiples of 64."""
@@ -23,8 +23,9 @@ ROWS = (2, 129)
 SHORT_WINDOW = 40
 """A sliding window is at most this long here, or no segment would be longer."""
 EPS = 1e-6
-LOSS_TOKENS = LOSS_CHUNK_TOKENS + 200
-"""Positions that count: more than one chunk of the chunked loss."""
+LOSS_POSITIONS = 8192
+"""That count, at most: the definition's float32 logits are of all of them. The chunked loss takes fewer at once, unless
+a vocabulary is small and the device a GPU."""
 TIMED_SEGMENTS = 8
 
 
@@ -231,9 +232,10 @@ def mlp_cases(shapes: KernelShapes, draw: Draw, sizes: Iterable[Sizes]) -> Itera
 
 
 def loss_cases(shapes: KernelShapes, draw: Draw, sizes: Iterable[Sizes]) -> Iterator[Case]:
-    """Of the slot `loss`: positions that count, however they were packed; one of them, and many."""
+    """Of the slot `loss`: positions that count, however they were packed; one of them, and more than one chunk."""
+    many = min(most_positions(shapes.words, draw.dtype.itemsize, draw.device.type) + 200, LOSS_POSITIONS)
     for size in sizes:
-        count = size.length if size.name in ("timed", "one token") else LOSS_TOKENS
+        count = size.length if size.name in ("timed", "one token") else many
         if size.name == "rows":
             continue
         inputs = {

@@ -6,6 +6,8 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,13 +55,18 @@ def off_by(found: Tensor, expected: Tensor, segments: list[int] | None = None, d
     return Off(whole, shares[worst], worst)
 
 
-def median_ms(work: Callable[[], object], device: torch.device) -> float:
-    """Median milliseconds of a call, once it is warm: by events on a GPU, which do not see what Python does between."""
+def median_ms(prepare: Callable[[], Any], work: Callable[[Any], object], device: torch.device) -> float:
+    """Median milliseconds of a call, once it is warm: by events on a GPU, which do not see what Python does between.
+
+    Args:
+        prepare: makes what each call gets, and is not timed.
+    """
     times: list[float] = []
     begin = time.perf_counter()
-    work()
+    work(prepare())
     while len(times) < _REPEATS and (len(times) < 3 or time.perf_counter() - begin < _BUDGET_SECONDS):
-        times.append(_gpu_ms(work) if device.type == "cuda" else _cpu_ms(work))
+        ready = partial(work, prepare())
+        times.append(_gpu_ms(ready) if device.type == "cuda" else _cpu_ms(ready))
     return statistics.median(times)
 
 

@@ -189,14 +189,14 @@ def test_the_headline_job_on_eight_h200(planned_27b: Callable[..., tuple[str, st
     assert (
         memory
         == """\
-memory of one process, GiB, estimated, at the worst moment of a step: backward of a layer
+memory of one process, GiB, estimated, at the worst moment of a step: loss
   parameters          12.524
-  gradients           17.954
+  gradients           14.893
   optimizer           25.049
-  activations          7.328
-  logits               0.000
-  buffers              1.407
-  total               64.263
+  activations          5.547
+  logits               1.895
+  buffers              4.736
+  total               64.644
   beside tensors       2.000  CUDA, NCCL, what the allocator can't use
   of the GPU's       140.401  fits
 """

@@ -4,10 +4,6 @@ its place in a block. Its numbers on a GPU are `check-kernels`' and tests/gpu's.
 from __future__ import annotations
 
 import importlib.util
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from support.models import WORDS, make_model
+from support.processes import answer
 from support.rows import random_rows
 from torch import Tensor
 
@@ -27,7 +24,6 @@ from sft_cli.model.language_model import LanguageModel
 from sft_cli.recipe.schema import KernelsSection
 from sft_cli.worker.assemble import kernel_layers
 
-TESTS = Path(__file__).parents[2]
 BATCH = pack_rows(random_rows([65, 2, 30], words=WORDS), [0, 1, 2], slots=128)
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 CASES = [
@@ -36,18 +32,6 @@ CASES = [
 ]  # fmt: skip
 ALLOWED = {"bfloat16": 0.01, "float16": 0.002}
 """Of the 2-norm; the interpreter cuts bfloat16 off where a GPU rounds. In float32 1e-6."""
-
-
-def answer(module: str, *arguments: str, **environment: str) -> dict[str, Any]:
-    """The JSON that a process prints."""
-    path = os.pathsep.join([str(TESTS), str(TESTS.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-    ended = subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        env={**os.environ, "PYTHONPATH": path, **environment}, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr
-    found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
-    return found
 
 
 @pytest.fixture(scope="module")

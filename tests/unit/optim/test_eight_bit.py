@@ -44,6 +44,15 @@ def test_reading_and_writing_again_changes_nothing(values: Tensor) -> None:
     assert torch.equal(encode_root(decode_root(codes, scales), some_bits(values.shape))[0], codes)
 
 
+@pytest.mark.parametrize("drawn", [0, -1])
+def test_whatever_is_drawn_a_root_read_and_written_stays(drawn: int, values: Tensor) -> None:
+    """Though a product with a reciprocal is off by a bit."""
+    codes, scales = encode_root(values.abs(), some_bits(values.shape))
+    for _ in range(3):
+        again, scales = encode_root(decode_root(codes, scales), torch.full(values.shape, drawn).int())
+        assert torch.equal(again, codes)
+
+
 def test_zeros_stay_zeros() -> None:
     zeros = torch.zeros(2, 256)
     assert decode_signed(*encode_signed(zeros)).count_nonzero() == 0

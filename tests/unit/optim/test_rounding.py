@@ -41,6 +41,32 @@ def test_draws_are_independent_of_each_other() -> None:
     assert off_diagonal.abs().max() < 0.02
 
 
+def test_bits_of_a_draw_and_of_its_neighbours_are_independent() -> None:
+    """Each of the 32 bits of each with each of all others: of the next places and steps, and of places far apart."""
+    count = 200_000
+    base = bits_of(draws(count))
+    others = [draws(count, step=2), draws(count, step=3), draws(count, number=1)]
+    others += [draws(count, first=distance) for distance in (1, 2, 64, 256, 2**16, 2**24, 2**31)]
+    for other in others:
+        assert ((base.T @ bits_of(other)) / count).abs().max() < 6 / count**0.5
+    own = (base.T @ base) / count - torch.eye(32)
+    assert own.abs().max() < 6 / count**0.5
+
+
+def test_draws_are_uniform() -> None:
+    """Pearson's statistic of 4,096 cells, of either half: its mean is 4,095, its spread 90."""
+    bits = draws(1_000_000)
+    for half in (bits & 0xFFFF, (bits >> 16) & 0xFFFF):
+        cells = torch.bincount(half >> 4, minlength=4096).double()
+        expected = len(bits) / 4096
+        assert ((cells - expected).square() / expected).sum().item() == pytest.approx(4095, abs=5 * 90)
+
+
+def bits_of(drawn: torch.Tensor) -> torch.Tensor:
+    """(draws, 32) of -1 and 1."""
+    return (((drawn[:, None] >> torch.arange(32)) & 1) * 2 - 1).float()
+
+
 def test_a_shard_draws_what_the_whole_would_have_drawn_there() -> None:
     assert torch.equal(draws(1000)[400:], draws(600, first=400))
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
+from sft_cli.plan import memory
 from sft_cli.plan.architecture import Architecture
 from sft_cli.plan.memory import GIB, find_peak
 from sft_cli.plan.parameters import count_parameters
@@ -44,7 +45,8 @@ class Run:
 
 
 RUNS = {
-    # Of sftune itself (README.md): FSDP2 on one rank, float32 masters, four micro-batches a step.
+    # Of sftune itself (README.md): FSDP2 on one rank, float32 masters, four micro-batches a step. Measured with the
+    # chunked loss that came before: see `former_loss`.
     "0.8B": Run(27.2, "loss", "qwen3.5-0.8b", {"kernels": LIGER, "sharding": NONE}),
     "0.8B, fla and torch's modules": Run(
         34.9, "loss", "qwen3.5-0.8b", {"kernels": {**TORCH, "linear_attention": "fla"}, "sharding": NONE}
@@ -89,6 +91,24 @@ RUNS = {
 }
 
 
+@pytest.fixture
+def former_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the chunked loss was when the runs of sftune itself were measured: 1,024 float32 logits, made twice. What they
+    still show is the rest of the estimate; with today's loss they are to be measured again."""
+
+    def moments(recipe: Recipe, shape: Architecture, device: str) -> Iterator[tuple[float, float]]:
+        if recipe.kernels.loss != "chunked":
+            yield from todays(recipe, shape, device)
+            return
+        logits, weight = 1024 * shape.vocab_size, shape.vocab_size * shape.hidden_size * 2
+        yield logits * 12, weight
+        yield logits * 2, weight + weight
+
+    todays = memory._loss_moments
+    monkeypatch.setattr(memory, "_loss_moments", moments)
+
+
+@pytest.mark.usefixtures("former_loss")
 @pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
 def test_it_is_within_a_tenth_of_what_was_measured(
     make_recipe: Callable[..., Recipe], shape_of: Callable[..., Architecture], run: Run
@@ -102,6 +122,7 @@ def test_it_is_within_a_tenth_of_what_was_measured(
     assert planned == pytest.approx(run.gib, rel=0.1)
 
 
+@pytest.mark.usefixtures("former_loss")
 @pytest.mark.parametrize("name", [name for name in RUNS if name.startswith("0.8B")])
 def test_of_sftune_itself_it_is_within_a_hundredth(
     make_recipe: Callable[..., Recipe], shape_of: Callable[..., Architecture], name: str

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sft_cli.plan.architecture import Architecture
-from sft_cli.plan.memory import GIB, estimate_memory, find_peak, fits
+from sft_cli.plan.memory import GIB, _loss_moments, estimate_memory, find_peak, fits
 from sft_cli.plan.parameters import count_parameters
 from sft_cli.plan.plan import MemoryGib
 from sft_cli.recipe.schema import Recipe
@@ -15,6 +15,9 @@ FASTEST = {
     "linear_attention": "flash_qla", "conv": "fla", "attention": "varlen", "norm": "liger", "gated_norm": "fla",
     "mlp": "liger", "loss": "chunked",
 }  # fmt: skip
+
+LONG = {"batching": {"tokens": 16384}, "train": {"tokens_per_step": 16384 * 16}}
+"""With which backward of a layer is the worst moment of 27B: the loss's chunks are as long as with half the slots."""
 
 MakeRecipe = Callable[..., Recipe]
 Shape = Callable[..., Architecture]
@@ -40,11 +43,11 @@ def test_the_total_is_the_sum_of_the_parts(make_recipe: MakeRecipe, shape_of: Sh
 
 
 def test_masters_gradients_and_moments_by_hand(make_recipe: MakeRecipe, shape_of: Shape) -> None:
-    """Two micro-batches on each of 8 ranks, full checkpointing: the worst moment is backward of the last layer."""
+    """Two long micro-batches on each of 8 ranks, full checkpointing: the worst moment is backward of the last layer."""
     shape = shape_of("qwen3.8-27b")
     count = count_parameters(shape)
     masters_gib = 26_895_998_464 * 4 / 8 / GIB
-    recipe = make_recipe(kernels=FASTEST)
+    recipe = make_recipe(kernels=FASTEST, **LONG)
     peak = find_peak(recipe, shape, ranks=8, device="cuda")
     assert peak.moment == "backward of a layer"
     assert peak.gib.parameters == pytest.approx(masters_gib)
@@ -79,6 +82,26 @@ def test_the_whole_loss_holds_the_logits_several_times(make_recipe: MakeRecipe, 
     chunked = estimate(make_recipe, shape, kernels={"loss": "chunked"}).logits
     assert 2 < whole / (8192 * 248_320 * 4 / GIB) < 4
     assert chunked < whole / 5
+
+
+def test_the_chunked_loss_by_hand(make_recipe: MakeRecipe, shape_of: Shape) -> None:
+    """It is the worst moment: logits of half the positions, and the projection's gradient, both in bfloat16."""
+    shape = shape_of("qwen3.8-27b")
+    recipe = make_recipe(kernels=FASTEST, optimizer={"in_backward": True}, sharding={"backend": "none"})
+    peak = find_peak(recipe, shape, ranks=1, device="cuda")
+    assert peak.moment == "loss"
+    assert peak.gib.logits * GIB == 4096 * 248_320 * 2
+    assert peak.gib.gradients * GIB == 248_320 * 5120 * 2
+
+
+def test_on_a_cpu_a_chunk_is_short_and_has_float32_copies(make_recipe: MakeRecipe, shape_of: Shape) -> None:
+    shape = shape_of("tiny-hybrid")
+    for dtype, size in (("bfloat16", 2 + 4 + 4), ("float32", 4 + 4)):
+        recipe = make_recipe(kernels={"loss": "chunked"}, model={"path": "builtin:tiny-hybrid", "dtype": dtype})
+        (logits, of_weight), *others = _loss_moments(recipe, shape, "cpu")
+        assert not others
+        assert logits == 1024 * shape.vocab_size * size
+        assert of_weight == shape.vocab_size * shape.hidden_size * (2 if dtype == "bfloat16" else 4)
 
 
 def test_27b_trains_on_eight_h200(make_recipe: MakeRecipe, shape_of: Shape) -> None:
@@ -201,7 +224,7 @@ def test_preallocated_buffers_are_there_throughout(make_recipe: MakeRecipe, shap
     shape = shape_of("qwen3.8-27b")
     block = max(layer.total for layer in count_parameters(shape).layers)
     for prefetch in (0, 1, 2):
-        recipe = make_recipe(kernels=FASTEST, sharding={"buffers": "preallocated", "prefetch": prefetch})
+        recipe = make_recipe(kernels=FASTEST, **LONG, sharding={"buffers": "preallocated", "prefetch": prefetch})
         peak = find_peak(recipe, shape, ranks=8, device="cuda")
         # The layer at work is copied out of its buffer.
         assert peak.gib.buffers * GIB == pytest.approx(block * ((prefetch + 1) * 2 + 2 * 4 + 2), rel=0.01)

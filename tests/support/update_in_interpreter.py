@@ -1,0 +1,92 @@
+"""A process of its own, told TRITON_INTERPRET=1: the optimizer's kernel against the CPU's code, as JSON.
+
+Written for `tests/unit/optim/test_update_triton.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from sft_cli.optim.update import Slice, update_on_host
+from sft_cli.optim.update_triton import update_on_device
+
+BLOCKS = {"256": 256, "64": 64, "no": None}
+STEPS = 4
+
+
+def new_slice(block: int | None, dtype: torch.dtype, is_stochastic: bool, count: int, first: int) -> Slice:
+    """Weights as they begin, moments of zero."""
+    weights = torch.randn(count, generator=torch.Generator().manual_seed(0)).to(dtype)
+    moments = (torch.zeros(count), torch.zeros(count))
+    scales = None
+    if block is not None:
+        moments = (torch.zeros(count, dtype=torch.int8), torch.zeros(count, dtype=torch.uint8))
+        scales = (torch.zeros(count // block), torch.zeros(count // block))
+    return Slice(
+        weights, weights, moments, scales, block, torch.zeros(()), torch.zeros(()),
+        1e-2, 0.1, (0.9, 0.95), 1e-8, 12345, is_stochastic, first,
+    )  # fmt: skip
+
+
+def copy(work: Slice) -> Slice:
+    """With tensors of its own."""
+    scales = None if work.scales is None else tuple(scale.clone() for scale in work.scales)
+    moments = tuple(moment.clone() for moment in work.moments)
+    return replace(work, weights=work.weights.clone(), moments=moments, scales=scales)
+
+
+def worst(found: Tensor, expected: Tensor) -> float:
+    """Of all numbers, relative to a hundredth or more."""
+    return float(((found.double() - expected.double()).abs() / expected.double().abs().clamp_min(1e-2)).max())
+
+
+def run(name: str, dtype: torch.dtype, is_stochastic: bool) -> dict[str, float]:
+    """What differs after each of some steps that begin from the same state; the third is bad and changes nothing."""
+    block = BLOCKS[name]
+    host = new_slice(block, dtype, is_stochastic, count=3072 + 256, first=2**32 - 1000)
+    found = {"weights": 0.0, "codes": 0.0, "scales": 0.0, "changed by a bad step": 0.0}
+    for step in range(1, STEPS + 1):
+        generator = torch.Generator().manual_seed(step)
+        gradient = torch.randn(host.weights.shape, generator=generator).mul(step).to(dtype)
+        gradient[:300] *= 1e-9  # a block of nearly nothing, and a part of the next
+        work = replace(host, gradient=gradient, step=torch.tensor(float(step)), is_bad=torch.tensor(float(step == 3)))
+        device = copy(work)
+        before = copy(work)
+        update_on_host(work)
+        update_on_device(device)
+        found["weights"] = max(found["weights"], worst(device.weights, work.weights))
+        for one, other in zip(device.moments, work.moments, strict=True):
+            if block is None:
+                found["scales"] = max(found["scales"], worst(one, other))
+            else:
+                found["codes"] += float((one != other).sum())
+        for one, other in zip(device.scales or (), work.scales or (), strict=True):
+            found["scales"] = max(found["scales"], worst(one, other))
+        if step == 3:
+            after, kept = ([each.weights, *each.moments, *(each.scales or ())] for each in (device, before))
+            found["changed by a bad step"] = float(
+                sum(not torch.equal(*pair) for pair in zip(after, kept, strict=True))
+            )
+    return found
+
+
+def main() -> None:
+    """All of it."""
+    cases = [(torch.float32, False), (torch.bfloat16, False), (torch.bfloat16, True)]
+    print(
+        json.dumps(
+            {
+                f"{name} {dtype} {by_chance}": run(name, dtype, by_chance)
+                for name in BLOCKS
+                for dtype, by_chance in cases
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
