@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 
-from sft_cli.plan.backends import PACKAGES
+from sft_cli.plan.backends import PACKAGES, TRITON
 from sft_cli.plan.gpus import find_gpu
 from sft_cli.plan.nvcc import has_nvcc
 from sft_cli.plan.nvml import Device, list_devices
@@ -30,7 +30,7 @@ class Hardware:
     """Whether CUDA's compiler is at hand, without which TileLang does not work; looked for where there is a GPU."""
 
 
-KERNEL_PACKAGES = ("tilelang", "torchao", *(package.distribution for package in PACKAGES))
+KERNEL_PACKAGES = ("tilelang", "torchao", *(package.distribution for package in (TRITON, *PACKAGES)))
 
 
 def find_hardware(gpu: str | None = None) -> Hardware:

@@ -6,6 +6,7 @@ import pytest
 
 from sft_cli.errors import UsageError
 from sft_cli.plan import hardware
+from sft_cli.plan.backends import BACKENDS
 from sft_cli.plan.hardware import Hardware, find_hardware, visible
 from sft_cli.plan.nvml import Device
 
@@ -59,6 +60,12 @@ def test_kernel_packages_are_looked_up_where_there_is_a_gpu(monkeypatch: pytest.
 
 
 @pytest.mark.usefixtures("two_gpus")
+def test_what_any_backend_needs_is_looked_up() -> None:
+    """What is not looked for counts as not installed."""
+    needed = {b.package.distribution for backends in BACKENDS.values() for b in backends if b.package is not None}
+    assert needed <= set(hardware.KERNEL_PACKAGES)
+
+
 def test_hidden_gpus_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert find_hardware() == Hardware(0, None, None)
