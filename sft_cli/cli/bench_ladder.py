@@ -50,7 +50,7 @@ def _checkpointing(recipe: Recipe) -> tuple[str, ...]:
     prefix = "sharding.activation_checkpointing"
     if recipe.sharding.activation_checkpointing.mode == "none":
         return ()
-    return (f"{prefix}.mode=full", f"{prefix}.layers=all", f"{prefix}.offload=false")
+    return (f"{prefix}.mode=full", f"{prefix}.layers=all", f"{prefix}.others=none", f"{prefix}.offload=false")
 
 
 LADDER = (

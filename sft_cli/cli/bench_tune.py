@@ -1,6 +1,6 @@
 """`sftune bench --tune`: a short search for the fastest recipe that learns the same and fits.
 
-Longer micro-batches first, then what is checkpointed. What an estimate says does not fit is not tried; of what is tried
+Longer micro-batches first, then what is recomputed. What an estimate says does not fit is not tried; of what is tried
 a change is kept where it wins a hundredth. Slots a step, rows and their lengths stay as they are.
 """
 
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from sft_cli.cli.bench_document import Entry
 from sft_cli.cli.bench_rung import Order, plan_rung
 from sft_cli.errors import SftError
+from sft_cli.plan.checkpointing import chain
 
 if TYPE_CHECKING:
     from sft_cli.plan.plan import Plan
@@ -23,7 +24,7 @@ _WORTH = 0.01
 """What a change has to win: less is noise."""
 _CHECKPOINTING = "sharding.activation_checkpointing"
 _STEPS_OF_LAYERS = 16
-"""Fewer layers are tried in so many steps from all to none."""
+"""Less recomputation is tried by so many layers at once, of all of them."""
 
 
 class Search:
@@ -67,16 +68,19 @@ class Search:
             tokens *= 2
 
     def _checkpointing(self, plan: Plan) -> Iterator[Order]:
-        for mode in ("selective", "full"):
-            yield from self._try(plan, f"{_CHECKPOINTING}.mode={mode}", f"{_CHECKPOINTING}.layers=auto")
-        if (yield from self._try(plan, f"{_CHECKPOINTING}.mode=none")):
-            return
-        best, layers = _plan(self._best), plan.model.architecture().layers
-        asked = best.recipe.sharding.activation_checkpointing.layers
-        fewer = asked if isinstance(asked, int) else layers
+        for mode in ("auto", "none"):
+            yield from self._try(plan, *_sets(mode, "all", "none"))
+        layers = plan.model.architecture().layers
+        best = _plan(self._best).recipe.sharding.activation_checkpointing
+        modes = best.of_layers(layers)
+        # What `auto` chooses from, or, where that lost to a recipe of another kind, fewer layers of the recipe's.
+        of_auto, own = (chain(section, layers) for section in (best.model_copy(update={"mode": "auto"}), best))
+        links = of_auto if modes in [link.of_layers(layers) for link in of_auto] else own
+        place = [link.of_layers(layers) for link in links].index(modes)
         step = max(1, layers // _STEPS_OF_LAYERS)
-        while (fewer := fewer - step) >= 0 and (yield from self._try(plan, f"{_CHECKPOINTING}.layers={fewer}")):
-            pass
+        for link in links[place + step :: step]:
+            if not (yield from self._try(plan, *_sets(link.mode, link.layers, link.others))):
+                return
 
     def _try(self, base: Plan, *sets: str) -> Generator[Order, None, bool]:
         """Runs the best recipe so far with more --sets, unless it can't be, does not fit, or learns otherwise; whether
@@ -112,6 +116,15 @@ def _plan(order: Order) -> Plan:
         return plan_rung(order, Path(folder), says_misfit=False)[0]
 
 
+def _sets(mode: str, layers: int | str, others: str) -> tuple[str, ...]:
+    values = {"mode": mode, "layers": layers, "others": others}
+    return tuple(f"{_CHECKPOINTING}.{key}={value}" for key, value in values.items())
+
+
 def _what_is_searched(plan: Plan) -> tuple[object, ...]:
-    """The same for two recipes that are one run: `layers: auto` may become what another recipe says."""
-    return plan.recipe.batching, plan.recipe.sharding, plan.recipe.data
+    """The same for two recipes that are one run: `auto` may become what another recipe says."""
+    sharding, section = plan.recipe.sharding, plan.recipe.sharding.activation_checkpointing
+    modes = section.of_layers(plan.model.architecture().layers)
+    same = section.model_copy(update={"mode": "full", "layers": "all", "others": "none"})
+    rest = sharding.model_copy(update={"activation_checkpointing": same})
+    return plan.recipe.batching, rest, modes, plan.recipe.data

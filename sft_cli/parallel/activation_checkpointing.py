@@ -23,18 +23,16 @@ MODES: dict[str, Callable[[Callable[..., Any], Store], Callable[..., Any]]] = {
 
 
 def checkpoint_layers(blocks: Sequence[nn.Module], section: ActivationCheckpointingSection) -> None:
-    """Checkpoints the first `layers` blocks, and lets what all blocks keep wait in host memory if that is asked for.
+    """Checkpoints each block as the plan has it, and lets what all keep wait in host memory if that is asked for.
 
-    The first, because backward comes to them last: by the time that it computes one of them again, the activations of
-    the others are gone. Forwards of instances are wrapped, not modules: no prefix enters the parameters' names.
+    The first recompute the most, because backward comes to them last: by the time that it computes one of them again,
+    the activations of the others are gone. Forwards of instances are wrapped, not modules: no prefix enters the
+    parameters' names.
     """
-    assert section.layers != "auto", "the plan has resolved it"
-    count = len(blocks) if section.layers == "all" else section.layers
     offload = ActivationOffload() if section.offload else None
-    for index, block in enumerate(blocks):
+    for index, (block, mode) in enumerate(zip(blocks, section.of_layers(len(blocks)), strict=True)):
         # Backward begins with the last block: it would be sent away and fetched back at once.
         leaves = offload is not None and index < len(blocks) - 1
-        mode = section.mode if index < count else "none"
         if mode == "selective":
             _keep_products(block)
         forward = MODES[mode](block.forward, offload if leaves else InPlace())

@@ -23,24 +23,15 @@ def kept_bytes_per_token(
         checkpointing: resolved.
         compute_bytes, kernels: see `layer_bytes_per_token`.
     """
-    count = checkpointed_layers(shape, checkpointing)
     kept = []
-    for layer in range(shape.layers):
-        if layer >= count:
+    for layer, mode in enumerate(checkpointing.of_layers(shape.layers)):
+        if mode == "none":
             kept.append(layer_bytes_per_token(shape, layer, compute_bytes, kernels))
-        elif checkpointing.mode == "selective":
+        elif mode == "selective":
             kept.append(selective_bytes_per_token(shape, layer, compute_bytes, kernels))
         else:
             kept.append(float(shape.hidden_size * compute_bytes))
     return kept
-
-
-def checkpointed_layers(shape: Architecture, checkpointing: ActivationCheckpointingSection) -> int:
-    """How many layers are checkpointed, the first ones."""
-    if checkpointing.mode == "none":
-        return 0
-    assert checkpointing.layers != "auto", "resolved"
-    return shape.layers if checkpointing.layers == "all" else min(checkpointing.layers, shape.layers)
 
 
 def layer_bytes_per_token(shape: Architecture, layer: int, compute_bytes: int, kernels: KernelsSection) -> float:

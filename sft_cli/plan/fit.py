@@ -51,14 +51,20 @@ def _one_micro_batch(recipe: Recipe, ranks: int) -> int:
 
 
 _CHECKPOINTING = "sharding.activation_checkpointing"
+_OTHERS = f"{_CHECKPOINTING}.others"
+
+
+def _checkpoint_all(mode: str) -> dict[str, Any]:
+    return {f"{_CHECKPOINTING}.mode": mode, f"{_CHECKPOINTING}.layers": "all", _OTHERS: "none"}
+
 
 CHANGES = (
     Change({"kernels.loss": "chunked"}, "the loss is a little slower"),
     Change({"sharding.defer_reduce": False}, "gradients are reduced after every micro-batch"),
     Change({"sharding.buffers": "allocator"}, "the allocator has more to do"),
     Change({"sharding.reshard_after_forward": True}, "every layer is gathered once more, in backward"),
-    Change({f"{_CHECKPOINTING}.mode": "selective", f"{_CHECKPOINTING}.layers": "all"}, "the cheap part is recomputed"),
-    Change({f"{_CHECKPOINTING}.mode": "full", f"{_CHECKPOINTING}.layers": "all"}, "a quarter more compute"),
+    Change(_checkpoint_all("selective"), "the cheap part is recomputed"),
+    Change(_checkpoint_all("full"), "a quarter more compute; `mode: auto` takes as little of it as fits"),
     Change({"batching.tokens": _share_of_tokens(2)}, "longer rows are truncated, matrix products are smaller"),
     Change({"batching.tokens": _share_of_tokens(4)}, "longer rows are truncated, matrix products are smaller"),
     Change({"optimizer.name": "adamw_8bit"}, "Adam's moments are rounded to 8 bits"),
@@ -223,7 +229,11 @@ def _with_default_length(recipe: Recipe) -> Recipe:
 
 
 def _values(change: Change, recipe: Recipe, ranks: int) -> dict[str, Any]:
-    return {key: value(recipe, ranks) if callable(value) else value for key, value in change.keys.items()}
+    values = {key: value(recipe, ranks) if callable(value) else value for key, value in change.keys.items()}
+    if values.get(_OTHERS) == recipe.sharding.activation_checkpointing.others:
+        # As mostly: then the recipe does not name the key, and neither does the change.
+        del values[_OTHERS]
+    return values
 
 
 def _apply(recipe: Recipe, change: Change, ranks: int) -> Recipe:

@@ -15,7 +15,6 @@ from typing import Literal
 from sft_cli.plan.activations import (
     FLOAT32_BYTES,
     backward_bytes_per_token,
-    checkpointed_layers,
     kept_bytes_per_token,
     layer_bytes_per_token,
 )
@@ -163,13 +162,12 @@ def activation_bytes(recipe: Recipe, shape: Architecture) -> ActivationBytes:
     """
     compute = BYTES[recipe.model.dtype]
     checkpointing, tokens = recipe.sharding.activation_checkpointing, recipe.batching.tokens
+    modes = checkpointing.of_layers(shape.layers)
     saved = [tokens * layer_bytes_per_token(shape, layer, compute, recipe.kernels) for layer in range(shape.layers)]
     kept = [tokens * size for size in kept_bytes_per_token(shape, checkpointing, compute, recipe.kernels)]
-    at_work = list(saved)
-    if checkpointing.mode == "full":
-        # The input from which it is made again exists besides.
-        count = checkpointed_layers(shape, checkpointing)
-        at_work[:count] = [made + layer_input for made, layer_input in zip(saved[:count], kept[:count], strict=True)]
+    # The input from which all of a layer is made again exists besides.
+    inputs = (size if mode == "full" else 0.0 for mode, size in zip(modes, kept, strict=True))
+    at_work = [made + layer_input for made, layer_input in zip(saved, inputs, strict=True)]
     if checkpointing.offload:
         # The last layer's stays, and when the loss begins that of the one before it may not have left yet.
         return ActivationBytes([0.0, *kept[:-1], sum(kept[-2:])], at_work)

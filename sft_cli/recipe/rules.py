@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sft_cli.errors import RecipeError
+from sft_cli.recipe.checkpointing_rules import checkpointing_problems
 from sft_cli.recipe.paths import is_address
 from sft_cli.recipe.places import Places
 from sft_cli.recipe.problems import Problem, raise_for
@@ -27,9 +28,9 @@ def check(recipe: Recipe, places: Places) -> None:
 def problems(recipe: Recipe) -> Iterator[Problem]:
     """All that keeps a recipe from running on any machine."""
     return chain(
-        _streaming(recipe), _batching(recipe), _kernels(recipe), _sharding(recipe), _optimizer(recipe),
-        _schedule(recipe), _evaluate(recipe), _launch(recipe), _model(recipe), _sources(recipe),
-        _secrets(recipe.model_dump(), ""),
+        _streaming(recipe), _batching(recipe), _kernels(recipe), _sharding(recipe),
+        checkpointing_problems(recipe.sharding.activation_checkpointing), _optimizer(recipe), _schedule(recipe),
+        _evaluate(recipe), _launch(recipe), _model(recipe), _sources(recipe), _secrets(recipe.model_dump(), ""),
     )  # fmt: skip
 
 

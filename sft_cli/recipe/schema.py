@@ -108,11 +108,21 @@ class KernelsSection(Section):
 
 
 class ActivationCheckpointingSection(Section):
-    mode: Literal["none", "full", "selective"] = _option("full", "What backward recomputes")
-    layers: Literal["all", "auto"] | Annotated[int, Field(ge=0)] = _option(
-        "all", "How many layers, from the first on, are checkpointed; the rest keep all; `auto`: the fewest that fit"
+    mode: Literal["none", "full", "selective", "auto"] = _option(
+        "full", "What backward recomputes; `auto`: the least that fits, a mix of the others"
     )
+    layers: Literal["all", "auto"] | Annotated[int, Field(ge=0)] = _option(
+        "all", "How many layers, from the first on, are in `mode`; `auto`: the fewest that fit"
+    )
+    others: Literal["none", "selective"] = _option("none", "What the layers after those do; goes with `mode: full`")
     offload: bool = _option(False, "Kept activations wait in host memory")
+
+    def of_layers(self, count: int) -> list[Literal["none", "full", "selective"]]:
+        """Of each of a model's layers whether it is in `none`, `full` or `selective`; resolved, so without `auto`."""
+        assert self.mode != "auto", "the plan has resolved it"
+        assert self.layers != "auto", "the plan has resolved it"
+        first = count if self.layers == "all" else min(self.layers, count)
+        return [self.mode] * first + [self.others] * (count - first)
 
 
 class ShardingSection(Section):

@@ -129,13 +129,14 @@ def _recomputation(summary: Summary, plan: Plan) -> Iterator[Finding]:
     if section.mode == "none" or not seconds:
         return
     layers = len(plan.model.architecture().linear_attention)
-    checkpointed = layers if section.layers == "all" else min(int(section.layers), layers)
-    if section.layers == "all" and plan.fits:
-        change = f"{key}.layers: auto"
-    elif section.mode == "full":
+    first = sum(mode == section.mode for mode in section.of_layers(layers))
+    is_autos = any(choice.key == f"{key}.mode" for choice in plan.choices)
+    if plan.fits and not is_autos:
+        change = f"{key}.mode: auto"
+    elif section.mode == "full" and section.others == "none":
         change = f"{key}.mode: selective"
     else:
-        change = f"{key}.layers: {checkpointed // 2} of {layers}, or mode: none, if memory allows"
+        change = f"{key}.layers: {first // 2} of {layers}, or mode: none, if memory allows"
     what = f"{summary.recompute_share:.0%} of the work is forward once more, for activation checkpointing"
     yield Finding(what, seconds, change)
 
@@ -178,10 +179,8 @@ def _optimizer_seconds(summary: Summary) -> float:
 
 def _recomputed_layers(plan: Plan) -> int:
     """Those whose products run once more."""
-    section, count = plan.recipe.sharding.activation_checkpointing, len(plan.model.architecture().linear_attention)
-    if section.mode != "full":
-        return 0
-    return min(section.layers, count) if isinstance(section.layers, int) else count
+    layers = len(plan.model.architecture().linear_attention)
+    return plan.recipe.sharding.activation_checkpointing.of_layers(layers).count("full")
 
 
 def reached_tflops(summary: Summary, plan: Plan) -> float | None:

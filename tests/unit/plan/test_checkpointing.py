@@ -1,4 +1,4 @@
-"""`layers: auto` takes the fewest checkpointed layers that fit, and offloading says what it takes on the host."""
+"""`auto` takes the least recomputation that fits, and offloading says what it takes on the host."""
 
 from __future__ import annotations
 
@@ -47,15 +47,16 @@ def test_the_fewest_that_fit(make_plan: MakePlan, gib: float, mode: str, offload
     plan, layers, because = planned(make_plan, gib, mode=mode, layers="auto", offload=offload)
     every = plan.model.architecture().layers
     fitting = [layers for layers in range(every + 1) if fits(with_layers(plan, layers) * (1 + MARGIN), gib)]
-    assert layers == (fitting[0] if fitting else "all")
+    assert layers == (fitting[0] if fitting and fitting[0] < every else "all")
     assert f"{plan.memory_gib.total:.1f} GiB" in because
     assert ("does not fit" in because) == (not fitting)
 
 
 def test_some_but_not_all_layers_where_memory_is_between(make_plan: MakePlan) -> None:
-    _, layers, because = planned(make_plan, 50.0, mode="full", layers="auto")
+    plan, layers, because = planned(make_plan, 50.0, mode="full", layers="auto")
     assert 0 < layers < 32
-    assert f"{layers - 1} would be" in because
+    assert f"full on {layers} of 32 layers, none on the others" in because
+    assert f"one layer less would be {with_layers(plan, layers - 1):.1f}" in because
 
 
 def test_none_where_all_fits_without(make_plan: MakePlan) -> None:

@@ -94,7 +94,7 @@ def test_what_would_recompute_less(
 
 def test_memory_to_spare_is_spent_by_the_plan(plan_of: Plans, summary_of: Summaries) -> None:
     plan = plan_of().model_copy(update={"fits": True})
-    assert "sharding.activation_checkpointing.layers: auto" in costs(find(summary_of(), plan))
+    assert "sharding.activation_checkpointing.mode: auto" in costs(find(summary_of(), plan))
 
 
 def test_torchs_kernels_that_auto_took_come_with_its_reason(plan_of: Plans, summary_of: Summaries) -> None:
