@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from sft_cli.optim.eight_bit import block_size
-from sft_cli.optim.moments_offload import MomentsOffload, host_memory
+from sft_cli.optim.moments_offload import MomentsOffload, host_memory, release
 from sft_cli.optim.rounding import tensor_key
 from sft_cli.optim.update import Slice, update_on_host
 from sft_cli.plan.moments_offload import waits
@@ -108,11 +109,8 @@ class LowPrecisionAdamW(torch.optim.Optimizer):
 
     def _send_moments_to_the_host(self, device: torch.device) -> MomentsOffload:
         large = [p for p in self._parameters() if self._shards[p].block and waits(_local(p).numel())]
-        parts = iter(
-            host_memory(2 * sum(_local(p).numel() for p in large), device).split(
-                [_local(p).numel() for p in large for _ in MOMENTS]
-            )
-        )
+        memory = host_memory(2 * sum(_local(p).numel() for p in large), device)
+        parts = iter(memory.split([_local(p).numel() for p in large for _ in MOMENTS]))
         hosts = {}
         for parameter in large:
             state = self.state[parameter]
@@ -120,7 +118,11 @@ class LowPrecisionAdamW(torch.optim.Optimizer):
             hosts[parameter] = (first, second)
             for name, flat in zip(MOMENTS, hosts[parameter], strict=True):
                 state[name] = _placed(state[name], flat)
-        return MomentsOffload(hosts, device)
+        offload = MomentsOffload(hosts, device)
+        if device.type == "cuda" and large:
+            # Not at exit, when the driver may be gone already.
+            weakref.finalize(offload, release, memory).atexit = False
+        return offload
 
     def _update(self, parameter: nn.Parameter, group: dict[str, Any]) -> None:
         shard, state = self._shards[parameter], self.state[parameter]

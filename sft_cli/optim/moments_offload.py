@@ -45,6 +45,11 @@ def host_memory(size: int, device: torch.device) -> Tensor:
     return memory
 
 
+def release(memory: Tensor) -> None:
+    """Undoes the registration of what `host_memory` made: its place may be given out again."""
+    torch.cuda.cudart().cudaHostUnregister(memory.data_ptr())
+
+
 @dataclass(eq=False)
 class _Slot:
     memory: Tensor

@@ -106,6 +106,14 @@ def test_moments_that_wait_in_host_memory_change_no_bit() -> None:
     assert all(torch.equal(here, there) for here, there in zip(weights[False], weights[True], strict=True))
 
 
+def test_host_memory_can_be_had_again() -> None:
+    """What a dropped optimizer had registered is not, or its place could not be registered once more."""
+    for _ in range(3):
+        layers = nn.Linear(8192, 8192, bias=False, device="cuda", dtype=torch.bfloat16)
+        section = OptimizerSection(name="adamw_8bit", stochastic_rounding=True, in_backward=True, offload=True)
+        build_adamw(layers.parameters(), section)
+
+
 def _update(optimizer: LowPrecisionAdamW, parameter: nn.Parameter) -> None:
     groups = optimizer.param_groups
     optimizer.param_groups = [{**groups[0], "params": [parameter]}]
