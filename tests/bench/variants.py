@@ -6,15 +6,19 @@ r"""Step time and memory of a recipe's variants, one after another in the same p
 
 A variant is its name and its own settings, with `;` between them. One line each: the median step after the first
 two, tokens a second, MFU, peak memory, the allocator's retries, and with `--kernels N` the N kernels that took longest
-in one step more, which is profiled.
+in one step more, which is profiled. With `--host N` the N Python functions that a step of the host takes longest in, by
+their own time, backward's among them; the profiler makes them slower.
 """
 
 from __future__ import annotations
 
 import argparse
+import cProfile
 import gc
+import io
 import json
 import os
+import pstats
 import statistics
 import time
 from collections import defaultdict
@@ -49,6 +53,7 @@ def main() -> None:
     parser.add_argument("--variant", action="append", required=True, metavar="NAME; KEY=VALUE; ...")
     parser.add_argument("--steps", type=int, default=5, help="timed ones")
     parser.add_argument("--kernels", type=int, default=0, metavar="N")
+    parser.add_argument("--host", type=int, default=0, metavar="N")
     parser.add_argument("--json", type=Path, help="a file that gets one line a variant")
     parser.add_argument("--until", type=float, default=float("inf"), help="begin no variant after so many seconds")
     options = parser.parse_args()
@@ -84,6 +89,7 @@ def main() -> None:
                     f"{row['first_loss']:.3f} to {row['last_loss']:.3f}",
                 )
                 _say(f"| {' | '.join(cells)} |")
+                _say(row["host"])
                 for line in row["kernels"]:
                     _say(f"    {line['ms']:8.1f} ms {line['calls']:6d} x  {line['name'][:150]}")
             gc.collect()
@@ -128,6 +134,7 @@ def _measure(options: argparse.Namespace, settings: list[str], mesh: DeviceMesh,
     after = torch.cuda.memory_stats() if device.type == "cuda" else {}
     timed, tokens = timed[_UNTIMED_STEPS:], tokens[_UNTIMED_STEPS:]
     kernels = _longest_kernels(plan, train_step, batches_of_steps[-1], device, options.kernels)
+    host = _longest_functions(train_step, batches_of_steps[-1], device, options.host)
     for parameter in train_step.model.parameters():
         # What hooks hold, garbage collection doesn't see.
         (parameter._post_accumulate_grad_hooks or {}).clear()
@@ -147,6 +154,7 @@ def _measure(options: argparse.Namespace, settings: list[str], mesh: DeviceMesh,
         "ready_seconds": ready_seconds,
         "warm_up_seconds": ready.warm_up.first_use,
         "kernels": kernels,
+        "host": host,
     }
 
 
@@ -176,6 +184,22 @@ def _longest_kernels(
     )
     rows = [{"name": name, "ms": microseconds[name] / 1e3, "calls": calls[name]} for name in names]
     return [{"name": whole, "ms": sum(microseconds.values()) / 1e3, "calls": sum(calls.values())}, *rows[:count]]
+
+
+def _longest_functions(train_step: TrainStep, batches: StepBatches, device: torch.device, count: int) -> str:
+    """Of one step, backward in this thread."""
+    if not count:
+        return ""
+    _synchronize(device)
+    profiler = cProfile.Profile()
+    with torch.autograd.set_multithreading_enabled(False):
+        profiler.enable()
+        train_step(batches.step, batches.micro_batches, 0).read()
+        profiler.disable()
+    text = io.StringIO()
+    pstats.Stats(profiler, stream=text).sort_stats("tottime").print_stats(count)
+    pstats.Stats(profiler, stream=text).sort_stats("cumtime").print_stats(count)
+    return text.getvalue()
 
 
 def _covered(spans: list[tuple[float, float]]) -> float:
