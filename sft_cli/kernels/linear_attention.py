@@ -99,6 +99,9 @@ def forward(
         query, key, value = causal_conv(mixed, taps, block.conv1d.bias, segments, widths)
     else:
         query, key, value = causal_conv(mixed, taps, block.conv1d.bias, segments).split(widths, dim=-1)
+        # Fused rules save the values, laid out anew. Done here it is an input of theirs, which selective checkpointing
+        # computes again; done inside them it would be kept.
+        value = value.contiguous()
     heads = a.shape[-1]
     log_decay, beta = gates(a.reshape(-1, heads), b.reshape(-1, heads), block.A_log, block.dt_bias)
     out = delta_rule(

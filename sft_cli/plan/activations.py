@@ -114,8 +114,12 @@ def _selective_experts_bytes(hidden_size: int, experts: Experts, compute_bytes: 
 
 def _selective_delta_net_bytes(delta: DeltaNet, compute_bytes: int, kernels: KernelsSection) -> float:
     projections = delta.conv_dim + delta.value_dim + 2 * delta.value_heads
-    rule = _reference_rule_bytes if kernels.linear_attention == "torch" else _fused_rule_bytes
-    return (projections + delta.value_dim) * compute_bytes + rule(delta, compute_bytes)
+    if kernels.linear_attention == "torch":
+        inside = _reference_rule_bytes(delta, compute_bytes)
+    else:
+        # Of what it saves, v and beta are its inputs.
+        inside = _fused_rule_bytes(delta, compute_bytes) - (delta.value_dim + delta.value_heads) * compute_bytes
+    return (projections + delta.value_dim) * compute_bytes + inside
 
 
 def _attention_bytes(shape: Architecture, compute_bytes: int, kernels: KernelsSection) -> float:

@@ -74,6 +74,9 @@ def _least_recomputation(
     links = chain(asked, shape.layers)
     if asked.mode == "none":
         return links[0], "`mode: none` checkpoints nothing"
+    if asked.mode == "auto" and asked.offload:
+        because = "with `offload: true` layers keep as little as may be: more of it takes longer over the bus than it "
+        return links[0], because + "takes to compute again"
     if world.gpu_memory_gib is None:
         is_cpu = world.device == "cpu"
         return links[0], "there is no GPU whose memory could be filled" if is_cpu else "the GPU's memory is not known"
@@ -103,9 +106,9 @@ def _least_recomputation(
 
 def _words(link: ActivationCheckpointingSection, layers: int) -> str:
     """`full on 6 of 64 layers, selective on the others`."""
-    count = layers if link.layers == "all" else link.layers
-    others = "" if link.layers == "all" else f", {link.others} on the others"
-    return f"{link.mode} on {count} of {layers} layers{others}"
+    if link.layers == "all":
+        return f"{link.mode} on all {layers} layers"
+    return f"{link.mode} on {link.layers} of {layers} layers, {link.others} on the others"
 
 
 def _choices(

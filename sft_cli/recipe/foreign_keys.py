@@ -95,7 +95,7 @@ _ANSWERS: tuple[tuple[str, Answer], ...] = (
         "use_gradient_checkpointing",
         Answer(
             "activation checkpointing is `sharding.activation_checkpointing`",
-            "Write `sharding: {activation_checkpointing: {mode: full}}`, or `none`.",
+            "Write `sharding: {activation_checkpointing: {mode: full}}`, or `auto` or `none`.",
         ),
     ),
     (

@@ -15,6 +15,7 @@ MODES = {
     "none": "{mode: none}",
     "full": "{mode: full}",
     "full, 4 layers": "{mode: full, layers: 4}",
+    "full, 4 layers, others selective": "{mode: full, layers: 4, others: selective}",
     "selective": "{mode: selective}",
     "selective, offload": "{mode: selective, offload: true}",
 }

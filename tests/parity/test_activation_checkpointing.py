@@ -22,10 +22,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "full": {"checkpointing": "full"},
     "full, offloaded": {"checkpointing": "full", "offload": True},
     "full, 1 layer, offloaded": {"checkpointing": "full", "checkpointed_layers": 1, "offload": True},
+    "full, 1 layer, others selective": {"checkpointing": "full", "checkpointed_layers": 1, "others": "selective"},
+    "full, 1 layer, others selective, offloaded": {
+        "checkpointing": "full", "checkpointed_layers": 1, "others": "selective", "offload": True,
+    },
     "selective": {"checkpointing": "selective"},
     "selective, 1 layer": {"checkpointing": "selective", "checkpointed_layers": 1},
     "selective, offloaded": {"checkpointing": "selective", "offload": True},
-}
+}  # fmt: skip
 FAMILIES = ["qwen3_5", "gemma3", "qwen3_next"]
 """Gemma has norms behind its MLPs, Qwen3-Next experts."""
 

@@ -38,7 +38,7 @@ OPTIONS: dict[str, list[Any]] = {
     "activation_checkpointing": [
         {"mode": "none"},
         {"mode": "full"},
-        {"mode": "full", "layers": 1, "offload": True},
+        {"mode": "full", "layers": 1, "others": "selective", "offload": True},
         {"mode": "selective"},
         {"mode": "selective", "offload": True},
     ],

@@ -159,6 +159,7 @@ def make_sharded_model(
     sharded: bool = True,
     checkpointing: str = "none",
     checkpointed_layers: str | int = "all",
+    others: str = "none",
     offload: bool = False,
     seed: int = 0,
     compute_dtype: torch.dtype = torch.float32,
@@ -179,9 +180,11 @@ def make_sharded_model(
     install(kernel_layers(model), kernels, expensive=kept, regions=regions)
     options = {
         "backend": "none" if mesh is None or not sharded else "fsdp2",
-        "activation_checkpointing": {"mode": checkpointing, "layers": checkpointed_layers, "offload": offload},
+        "activation_checkpointing": {
+            "mode": checkpointing, "layers": checkpointed_layers, "others": others, "offload": offload,
+        },
         **sharding,
-    }
+    }  # fmt: skip
     reduction = parallelise(
         model,
         ShardingSection.model_validate(options),

@@ -136,7 +136,8 @@ def _recomputation(summary: Summary, plan: Plan) -> Iterator[Finding]:
     elif section.mode == "full" and section.others == "none":
         change = f"{key}.mode: selective"
     else:
-        change = f"{key}.layers: {first // 2} of {layers}, or mode: none, if memory allows"
+        less = "selective" if section.mode == "full" else "none"
+        change = f"{key}.layers: {first // 2} of {layers}, or mode: {less}, if memory allows"
     what = f"{summary.recompute_share:.0%} of the work is forward once more, for activation checkpointing"
     yield Finding(what, seconds, change)
 

@@ -56,6 +56,8 @@ def test_all_layers_are_checkpointed_below_the_recipe_unless_it_checkpoints_none
         section = recipe.sharding.activation_checkpointing
         expected = ("selective", 2, True) if name == "+ everything" else ("full", "all", False)
         assert (section.mode, section.layers, section.offload) == expected
+    for name, recipe in rungs_of(f"{key}={{mode: full, layers: 2, others: selective}}").items():
+        assert recipe.sharding.activation_checkpointing.others == ("selective" if name == "+ everything" else "none")
     assert {recipe.sharding.activation_checkpointing.mode for recipe in rungs_of(f"{key}.mode=none").values()} == {
         "none"
     }

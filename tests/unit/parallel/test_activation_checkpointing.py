@@ -101,6 +101,17 @@ def test_the_first_layers_are_checkpointed(counted: Counter[str], mode: str, lay
     assert counted["norms"] - before == again
 
 
+def test_the_layers_after_the_first_may_be_selective(counted: Counter[str]) -> None:
+    """Of four, the first two are computed again whole, norms of all of them are, and no other product."""
+    once = step_counts(counted, family="qwen3_5")
+    first = step_counts(counted, family="qwen3_5", checkpointing="full", checkpointed_layers=2)
+    mixed = step_counts(counted, family="qwen3_5", checkpointing="full", checkpointed_layers=2, others="selective")
+    assert mixed["products"] == first["products"] > once["products"]
+    assert mixed["delta rules"] == first["delta rules"] == once["delta rules"] + 2
+    assert mixed["attention"] == once["attention"]
+    assert mixed["norms"] == step_counts(counted, family="qwen3_5", checkpointing="selective")["norms"]
+
+
 def test_without_gradients_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     packed: list[Tensor] = []
     monkeypatch.setattr(InPlace, "pack", lambda store, tensor: packed.append(tensor))

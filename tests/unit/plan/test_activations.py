@@ -14,6 +14,7 @@ from sft_cli.parallel.activation_checkpointing import checkpoint_layers
 from sft_cli.parallel.kept_calls import InPlace, kept
 from sft_cli.plan.activations import layer_bytes_per_token, selective_bytes_per_token
 from sft_cli.plan.architecture import read_architecture
+from sft_cli.plan.flops import DELTA_RULE_CHUNK_TOKENS
 from sft_cli.plan.shapes import read_shape
 from sft_cli.recipe.schema import ActivationCheckpointingSection, KernelsSection
 
@@ -50,7 +51,26 @@ SPARSE = {
 }
 
 
-def saved_bytes_per_token(config: dict[str, Any], layer: int, dtype: torch.dtype, mode: str = "none") -> float:
+class FusedRule(torch.autograd.Function):
+    """Saves what `ChunkGatedDeltaRuleFunction` of flash-linear-attention 0.6 and of flash-qla 0.1.3 save, which lay out
+    inputs anew that are slices. Computes nothing."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        query, key, value, log_decay, beta = (x.contiguous() for x in inputs)
+        chunk_matrices = value.new_zeros(*value.shape[:3], DELTA_RULE_CHUNK_TOKENS)
+        lengths = (x.float().norm(dim=-1) for x in (query, key))
+        ctx.save_for_backward(query + 0, key + 0, *lengths, value, log_decay.cumsum(1), beta, chunk_matrices)
+        return torch.zeros_like(value)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        raise AssertionError("nobody asks for it")
+
+
+def saved_bytes_per_token(
+    config: dict[str, Any], layer: int, dtype: torch.dtype, mode: str = "none", rule: str = "torch"
+) -> float:
     model = build_skeleton(config, dtype).to_empty(device="cpu")
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.02)
@@ -58,7 +78,7 @@ def saved_bytes_per_token(config: dict[str, Any], layer: int, dtype: torch.dtype
     blocks = [block.linear_attn for block in model.model.layers if hasattr(block, "linear_attn")]
     delta_net = FAMILIES["qwen3_next" if config["model_type"] == "qwen3_next" else "qwen3_5"].delta_net
     assert delta_net is not None
-    linear_attention.install(blocks, project=delta_net.project, linear_attention="torch", conv="torch", expensive=kept)
+    linear_attention.install(blocks, project=delta_net.project, linear_attention=rule, conv="torch", expensive=kept)
     block = model.model.layers[layer]
     checkpoint_layers([block], ActivationCheckpointingSection(mode=mode))
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
@@ -108,6 +128,18 @@ def test_a_selective_layer_keeps_what_is_estimated(config: dict[str, Any], layer
     estimate = selective_bytes_per_token(shape, layer, dtype.itemsize, TORCH.model_copy(update={"attention": "sdpa"}))
     assert estimate == pytest.approx(saved_bytes_per_token(config, layer, dtype, "selective"), rel=0.1)
     assert estimate < layer_bytes_per_token(shape, layer, dtype.itemsize, TORCH)
+
+
+def test_of_a_fused_delta_rule_its_inputs_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values laid out anew are its input, since that is done before it."""
+    monkeypatch.setitem(linear_attention.LINEAR_ATTENTION, "fla", lambda: lambda *inputs: FusedRule.apply(*inputs[:5]))
+    shape, kernels = read_architecture(HYBRID), TORCH.model_copy(update={"linear_attention": "fla"})
+    expected = selective_bytes_per_token(shape, 0, 2, kernels)
+    assert saved_bytes_per_token(HYBRID, 0, torch.bfloat16, "selective", rule="fla") == pytest.approx(
+        expected, rel=0.02
+    )
+    assert shape.delta_net is not None
+    assert shape.delta_net.value_dim * 2 > 0.04 * expected, "values would show"
 
 
 def test_a_layer_under_full_checkpointing_keeps_its_input() -> None:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sft_cli.plan.activations import kept_bytes_per_token
-from sft_cli.plan.checkpointing import MARGIN
+from sft_cli.plan.checkpointing import MARGIN, chain
 from sft_cli.plan.hardware import Hardware
 from sft_cli.plan.memory import GIB, estimate_memory, fits
 from sft_cli.plan.plan import Plan
+from sft_cli.plan.shapes import read_shape
+from sft_cli.recipe.schema import ActivationCheckpointingSection
 
 MakePlan = Callable[..., Plan]
-KEY = "sharding.activation_checkpointing.layers"
+SECTION = "sharding.activation_checkpointing"
+KEY = f"{SECTION}.layers"
+H200 = Hardware(1, "NVIDIA H200", 139.8, packages={"fla-core": "0.6.0", "liger-kernel": "0.8.5"})
 
 
 def sharding(**keys: Any) -> dict[str, Any]:
@@ -34,7 +41,10 @@ def planned(
 
 def with_layers(plan: Plan, layers: int) -> float:
     """Estimated GiB of the same plan with another number of layers."""
-    checkpointing = plan.recipe.sharding.activation_checkpointing.model_copy(update={"layers": layers})
+    return total_with(plan, plan.recipe.sharding.activation_checkpointing.model_copy(update={"layers": layers}))
+
+
+def total_with(plan: Plan, checkpointing: ActivationCheckpointingSection) -> float:
     section = plan.recipe.sharding.model_copy(update={"activation_checkpointing": checkpointing})
     recipe = plan.recipe.model_copy(update={"sharding": section})
     return estimate_memory(recipe, plan.model.architecture(), ranks=plan.world.ranks, device="cuda").total
@@ -73,9 +83,104 @@ def test_more_layers_take_no_more_but_for_the_last(make_plan: MakePlan, mode: st
 
 def test_all_on_a_cpu_and_without_a_known_memory(make_plan: MakePlan) -> None:
     for hardware in (Hardware(0, None, None), Hardware(1, "a GPU", None, packages={"fla-core": "0.6.0"})):
-        plan = make_plan(hardware, sharding=sharding(layers="auto"))
-        assert plan.recipe.sharding.activation_checkpointing.layers == "all"
-        assert any(choice.key == KEY and choice.because for choice in plan.choices)
+        for keys, key in (({"layers": "auto"}, KEY), ({"mode": "auto"}, f"{SECTION}.mode")):
+            plan = make_plan(hardware, sharding=sharding(**keys))
+            assert plan.recipe.sharding.activation_checkpointing == ActivationCheckpointingSection()
+            (choice,) = [choice for choice in plan.choices if choice.key.startswith(SECTION)]
+            assert choice.key == key
+            assert "there is no GPU" in choice.because or "memory is not known" in choice.because
+
+
+MODELS = ["builtin:qwen3.5-0.8b", "builtin:qwen3.5-9b", "builtin:qwen3.8-27b", "builtin:llama-3.1-8b", "sparse"]
+SPARSE = {
+    **read_shape("qwen3.5-4b"),
+    "model_type": "qwen3_5_moe_text",
+    "architectures": ["Qwen3_5MoeForCausalLM"],
+    "num_experts": 64,
+    "num_experts_per_tok": 8,
+    "moe_intermediate_size": 512,
+    "shared_expert_intermediate_size": 512,
+}
+UPDATES: dict[str, dict[str, Any]] = {
+    "at the end": {},
+    "in backward": {
+        "model": {"master_dtype": "bfloat16"},
+        "optimizer": {"name": "adamw_8bit", "in_backward": True},
+        "train": {"max_grad_norm": None, "tokens_per_step": 1},
+    },
+}
+"""Without the first, activations make the peak; gradients that wait may make it elsewhere."""
+
+
+@pytest.mark.parametrize("tokens", [2048, 32768])
+@pytest.mark.parametrize("update", UPDATES)
+@pytest.mark.parametrize("model", MODELS)
+def test_less_recomputation_takes_no_less_memory(
+    make_plan: MakePlan, tmp_path: Path, model: str, update: str, tokens: int
+) -> None:
+    """Along the chain of `mode: auto`, but for its first step: a search by halves rests on it."""
+    if model == "sparse":
+        model = str(tmp_path / "config.json")
+        Path(model).write_text(json.dumps(SPARSE), encoding="utf-8")
+    sections = {
+        **UPDATES[update],
+        "model": {"path": model, "weights": "random", **UPDATES[update].get("model", {})},
+        "batching": {"tokens": tokens},
+    }
+    plan = make_plan(H200, **sections, sharding=sharding(mode="auto"))
+    layers = plan.model.architecture().layers
+    links = chain(ActivationCheckpointingSection(mode="auto"), layers)
+    assert len(links) == 2 * layers + 1
+    totals = [total_with(plan, link) for link in links]
+    assert totals[1:] == sorted(totals[1:])
+    fitting = [link for link, total in zip(links, totals, strict=True) if fits(total * (1 + MARGIN), 139.8)]
+    assert plan.recipe.sharding.activation_checkpointing == (fitting[-1] if fitting else links[0])
+
+
+def test_the_chain_goes_layer_by_layer_from_full_to_none() -> None:
+    links = chain(ActivationCheckpointingSection(mode="auto"), 2)
+    assert [link.of_layers(2) for link in links] == [
+        ["full", "full"], ["full", "selective"], ["selective", "selective"], ["selective", "none"], ["none", "none"],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("gib", "words"),
+    [
+        (80.0, "even so an estimate of"),
+        (139.8, "full on 50 of 64 layers, selective on the others: an estimate of 125.1 GiB, with 10% on top of it"),
+        (197.0, "selective on all 64 layers"),
+        (220.0, "selective on 31 of 64 layers, none on the others"),
+        (300.0, "none on all 64 layers"),
+    ],
+)
+def test_auto_says_what_it_took_and_what_one_layer_less_would_be(make_plan: MakePlan, gib: float, words: str) -> None:
+    """Qwen3.8-27B on one GPU of several sizes."""
+    sections = {**UPDATES["in backward"], "model": {"path": "builtin:qwen3.8-27b", "master_dtype": "bfloat16"}}
+    hardware = replace(H200, gpu_memory_gib=gib)
+    plan = make_plan(hardware, **sections, sharding={"backend": "none", **sharding(mode="auto")})
+    reasons = {choice.key.rpartition(".")[2]: choice for choice in plan.choices if "checkpointing" in choice.key}
+    section, because = plan.recipe.sharding.activation_checkpointing, reasons["mode"].because
+    assert because.startswith(words)
+    assert ("one layer less would be" in because) == (gib not in (80.0, 300.0))
+    for key in ("layers", "others"):
+        assert (key in reasons) == (getattr(section, key) != getattr(ActivationCheckpointingSection(), key))
+
+
+def test_auto_does_not_send_over_the_bus_what_is_faster_computed_again(make_plan: MakePlan) -> None:
+    plan = make_plan(H200, sharding=sharding(mode="auto", offload=True))
+    assert plan.recipe.sharding.activation_checkpointing == ActivationCheckpointingSection(mode="full", offload=True)
+    assert any("over the bus" in choice.because for choice in plan.choices)
+
+
+def test_others_selective_with_the_fewest_layers_in_full(make_plan: MakePlan) -> None:
+    plan, layers, because = planned(make_plan, 42.0, mode="full", layers="auto", others="selective")
+    assert 0 < layers < 32
+    assert f"full on {layers} of 32 layers, selective on the others" in because
+    assert fits(with_layers(plan, layers) * (1 + MARGIN), 42.0)
+    assert not fits(with_layers(plan, layers - 1) * (1 + MARGIN), 42.0)
+    plan, layers, _ = planned(make_plan, 10.0, mode="full", layers="auto", others="selective")
+    assert (layers, plan.recipe.sharding.activation_checkpointing.others) == ("all", "none")
 
 
 def test_mode_none_needs_no_layers(make_plan: MakePlan) -> None:
@@ -106,4 +211,4 @@ def test_what_modes_keep_for_27b(make_plan: MakePlan) -> None:
         ]
         for mode in ("none", "selective", "full")
     }
-    assert found == {"none": [230, 225], "selective": [162, 131], "full": [10, 10]}
+    assert found == {"none": [230, 225], "selective": [150, 131], "full": [10, 10]}

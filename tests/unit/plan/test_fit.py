@@ -79,6 +79,17 @@ def test_what_costs_least_comes_first(make_plan: MakePlan) -> None:
     ]
 
 
+def test_all_layers_checkpointed_leave_no_others(make_plan: MakePlan) -> None:
+    """The key is told where the recipe names it, or the two would contradict each other."""
+    key = "sharding.activation_checkpointing"
+    mixed = {"mode": "full", "layers": 4, "others": "selective"}
+    for sharding, others in ((mixed, ["none"]), ({"mode": "full", "layers": 4}, [])):
+        plan = make_plan(hardware=A100_40, **BIG, sharding={"activation_checkpointing": sharding})
+        (full,) = [saving for saving in find_fit(plan, CHANGES).changes if saving.keys.get(f"{key}.mode") == "full"]
+        assert full.keys[f"{key}.layers"] == "all"
+        assert [value for name, value in full.keys.items() if name.endswith("others")] == others
+
+
 def test_each_change_is_told_with_what_it_saves_alone(make_plan: MakePlan) -> None:
     fit = find_fit(make_plan(hardware=H200, **BIG), CHANGES)
     savings = [saving.saves_gib for saving in fit.changes]

@@ -81,6 +81,10 @@ def test_recomputation(plan_of: Plans, summary_of: Summaries) -> None:
         ({"mode": "full"}, "mode: selective"),
         ({"mode": "selective", "layers": 48}, "layers: 24 of 64, or mode: none, if memory allows"),
         ({"mode": "selective"}, "layers: 32 of 64, or mode: none, if memory allows"),
+        (
+            {"mode": "full", "layers": 12, "others": "selective"},
+            "layers: 6 of 64, or mode: selective, if memory allows",
+        ),
     ],
 )
 def test_what_would_recompute_less(
@@ -95,6 +99,13 @@ def test_what_would_recompute_less(
 def test_memory_to_spare_is_spent_by_the_plan(plan_of: Plans, summary_of: Summaries) -> None:
     plan = plan_of().model_copy(update={"fits": True})
     assert "sharding.activation_checkpointing.mode: auto" in costs(find(summary_of(), plan))
+
+
+def test_what_auto_took_is_not_told_to_be_auto(plan_of: Plans, summary_of: Summaries) -> None:
+    plan = plan_of(sharding={"activation_checkpointing": {"mode": "auto"}})
+    plan = plan.model_copy(update={"fits": True})
+    (found,) = (one for one in find(summary_of(), plan) if "activation_checkpointing" in one.change)
+    assert "auto" not in found.change
 
 
 def test_torchs_kernels_that_auto_took_come_with_its_reason(plan_of: Plans, summary_of: Summaries) -> None:
