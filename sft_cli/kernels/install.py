@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
 
-from sft_cli.kernels import attention, gated_norm, linear, linear_attention, mlp, norm
+from sft_cli.kernels import attention, gated_norm, joint_linear, linear, linear_attention, mlp, norm
 from sft_cli.kernels.regions import Regions
 from sft_cli.recipe.schema import KernelsSection
 
@@ -37,6 +37,10 @@ class Layers:
     """MLPs of gate, up and down projection with SiLU."""
     linears: dict[str, nn.Linear] = field(default_factory=dict)
     """Every plain linear layer of the decoder, by its name there."""
+    parents: list[nn.Module] = field(default_factory=list)
+    """Every module of the decoder."""
+    one_input: Sequence[tuple[str, ...]] = ()
+    """Names of linear layers that a module hands one tensor to."""
 
 
 def layers_of(
@@ -46,6 +50,7 @@ def layers_of(
     delta_net: list[nn.Module],
     project: Callable[..., Any] | None,
     norm_offset: float | None,
+    one_input: Sequence[tuple[str, ...]] = (),
 ) -> Layers:
     """Finds them by the names that all families of transformers share."""
     named = [(type(module).__name__, module) for module in decoder.modules()]
@@ -59,6 +64,8 @@ def layers_of(
         swiglu=[module for _, module in named if _is_swiglu(module)],
         # Not of a class of its own: what that does with its weight nobody knows.
         linears={name: module for name, module in decoder.named_modules() if type(module) is nn.Linear},
+        parents=list(decoder.modules()),
+        one_input=one_input,
     )
 
 
@@ -100,6 +107,7 @@ def install(
     elif compiled is not None:
         gated_norm.install(layers.gated_norms, backend=OWN, regions=compiled)
     linear.install_float8(layers.linears.values(), regions)
+    joint_linear.install(layers.parents, layers.one_input)
     if layers.swiglu and kernels.mlp != OWN:
         mlp.install(layers.swiglu, backend=kernels.mlp)
     elif compiled is not None:

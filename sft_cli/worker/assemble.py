@@ -110,6 +110,7 @@ def kernel_layers(model: LanguageModel) -> Layers:
         delta_net=model.delta_net_blocks,
         project=model.delta_net and model.delta_net.project,
         norm_offset=model.family.norm_offset,
+        one_input=model.family.one_input,
     )
 
 

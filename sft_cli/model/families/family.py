@@ -41,6 +41,10 @@ GATE_UP_DOWN = (
 """Experts as the Qwen families store them."""
 
 
+QKV, GATE_UP = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
+"""Linear layers of an attention and of an MLP that read one input."""
+
+
 @dataclass(frozen=True)
 class Family:
     """How an architecture differs from a plain decoder of transformers.
@@ -53,6 +57,8 @@ class Family:
     """None: no layer is linear attention."""
     norm_offset: float | None = None
     """What is added to the weight of an RMSNorm: 1.0 where it is a distance from 1. None: its norms stay its own."""
+    one_input: tuple[tuple[str, ...], ...] = ()
+    """Names of linear layers that a module hands one and the same tensor to."""
     prefixes: tuple[tuple[str, str], ...] = ()
     """What stands for `model.` and `lm_head.` in the checkpoints of its vision-language class."""
     stacks: tuple[Stack, ...] = ()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from sft_cli.model.families.family import Family
+from sft_cli.model.families.family import GATE_UP, QKV, Family
 
 FAMILY = Family(
     norm_offset=1.0,
+    one_input=(QKV, GATE_UP),
     prefixes=(("language_model.model.", "language_model.lm_head."), ("model.language_model.", "lm_head.")),
 )

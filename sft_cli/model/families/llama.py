@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sft_cli.model.families.family import Family
+from sft_cli.model.families.family import GATE_UP, QKV, Family
 
-FAMILY = Family(norm_offset=0.0)
+FAMILY = Family(norm_offset=0.0, one_input=(QKV, GATE_UP))

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from sft_cli.model.families.family import DeltaNet, Family, Projections
+from sft_cli.model.families.family import GATE_UP, QKV, DeltaNet, Family, Projections
 
 
 def _project(block: Any, hidden_states: Tensor) -> Projections:
@@ -21,6 +21,7 @@ def _project(block: Any, hidden_states: Tensor) -> Projections:
 
 
 DELTA_NET = DeltaNet(attribute="linear_attn", project=_project)
+ONE_INPUT = (QKV, GATE_UP, ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a"))
 PREFIXES = (("model.language_model.", "lm_head."),)
 
-FAMILY = Family(delta_net=DELTA_NET, norm_offset=1.0, prefixes=PREFIXES)
+FAMILY = Family(delta_net=DELTA_NET, norm_offset=1.0, one_input=ONE_INPUT, prefixes=PREFIXES)

@@ -8,4 +8,10 @@ from __future__ import annotations
 from sft_cli.model.families import qwen3_5
 from sft_cli.model.families.family import GATE_UP_DOWN, Family
 
-FAMILY = Family(delta_net=qwen3_5.DELTA_NET, norm_offset=1.0, prefixes=qwen3_5.PREFIXES, stacks=GATE_UP_DOWN)
+FAMILY = Family(
+    delta_net=qwen3_5.DELTA_NET,
+    norm_offset=1.0,
+    one_input=qwen3_5.ONE_INPUT,
+    prefixes=qwen3_5.PREFIXES,
+    stacks=GATE_UP_DOWN,
+)

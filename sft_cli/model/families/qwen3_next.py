@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sft_cli.model.families.family import GATE_UP_DOWN, DeltaNet, Family, Projections
+from sft_cli.model.families.family import GATE_UP, GATE_UP_DOWN, QKV, DeltaNet, Family, Projections
 
 
 def _project(block: Any, hidden_states: Tensor) -> Projections:
@@ -25,6 +25,7 @@ def _project(block: Any, hidden_states: Tensor) -> Projections:
 FAMILY = Family(
     delta_net=DeltaNet(attribute="linear_attn", project=_project),
     norm_offset=1.0,
+    one_input=(QKV, GATE_UP, ("in_proj_qkvz", "in_proj_ba")),
     stacks=GATE_UP_DOWN,
     writes_stacks=True,
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from support.models import REFERENCES, WORDS, make_model
 from support.rows import random_rows
 from torch import Tensor, nn
@@ -46,7 +47,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         return count
 
-    monkeypatch.setattr(nn.Linear, "forward", counting("products", nn.Linear.forward))
+    monkeypatch.setattr(F, "linear", counting("products", F.linear))
     for norm in NORMS.values():
         monkeypatch.setattr(norm, "forward", counting("norms", norm.forward))
     experts = modeling_qwen3_next.Qwen3NextExperts
