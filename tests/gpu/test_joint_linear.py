@@ -1,4 +1,4 @@
-"""Linear layers of one input at the shapes of Qwen3.8-27B: gradients against float32, beside the layers apart; times."""
+"""Linear layers of one input at the shapes of Qwen3.8-27B: gradients against float32 and those apart; times."""
 
 from __future__ import annotations
 
