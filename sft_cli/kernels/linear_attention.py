@@ -118,7 +118,8 @@ def forward(
 
 def gates(a: Tensor, b: Tensor, a_log: Tensor, dt_bias: Tensor) -> tuple[Tensor, Tensor]:
     """Log decay, float32, and beta, as `b`; each (tokens, value heads), of a and b (tokens, value heads)."""
-    return -a_log.float().exp() * F.softplus(a.float() + dt_bias), b.sigmoid()
+    # The sum is float32 because one summand is: no copy of `a` in float32.
+    return -a_log.float().exp() * F.softplus(a + dt_bias.float()), b.sigmoid()
 
 
 def _gates_region(block: Any, regions: Regions) -> Region:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -13,6 +14,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from sft_cli.optim.low_precision import LowPrecisionAdamW
+from sft_cli.optim.partial_sums import PartialSums
+
 
 class InBackward:
     """Every backward updates from now on, so a step has one micro-batch.
@@ -21,7 +25,9 @@ class InBackward:
     shard, on the stream of the reduction, which the next gathering of the weights waits for. A group's gradients exist
     until the last of them is used, and never those of the whole model.
 
-    A shard whose gradient is not finite stays as it was; those before it have been updated by then.
+    A shard whose gradient is not finite stays as it was; those before it have been updated by then. Where the update
+    is our kernel, that sums the gradient's squares as it reads it, and of a shard those blocks stay as they were whose
+    gradient is not finite.
 
     Args:
         optimizer: steps over one parameter at a time, and has `found_inf` to skip it.
@@ -32,6 +38,9 @@ class InBackward:
         self._optimizer = optimizer
         self._late: list[tuple[dict[str, Any], nn.Parameter]] = []
         self._squares: list[Tensor] = []
+        self._sums: dict[int, PartialSums] = defaultdict(PartialSums)
+        """Of squares that kernels have summed, by how many ranks count the same numbers."""
+        self._flags: Tensor | None = None
         self._is_rehearsal = False
         for group in optimizer.param_groups:
             for parameter in group["params"]:
@@ -54,24 +63,36 @@ class InBackward:
 
     def grad_norm(self) -> Tensor:
         """float32 scalar on the device: the 2-norm of the gradient that the last backward has used, over all ranks."""
-        square = torch.stack(self._squares).sum()
-        self._squares.clear()
+        squares, self._squares = self._squares, []
+        for copies, sums in self._sums.items():
+            squares.append(torch.stack(sums.take()).sum() / copies)
+        square = torch.stack(squares).sum()
         dist.all_reduce(square)
         return square.sqrt()
 
     @torch.no_grad()
     def _update(self, group: dict[str, Any], parameter: nn.Parameter) -> None:
-        gradient = parameter.grad
-        local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
-        norm = torch.linalg.vector_norm(local, dtype=torch.float32)
-        self._squares.append(norm.square() / _copies(parameter))
-        is_bad = ~norm.isfinite() | self._is_rehearsal
-        optimizer = self._optimizer
-        optimizer.found_inf = is_bad.float()  # type: ignore[attr-defined]
+        optimizer, copies = self._optimizer, _copies(parameter)
+        if isinstance(optimizer, LowPrecisionAdamW) and optimizer.sums_squares(parameter):
+            optimizer.squares = self._sums[copies]
+            optimizer.found_inf = self._constant_flag(parameter.device)
+        else:
+            gradient = parameter.grad
+            local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
+            norm = torch.linalg.vector_norm(local, dtype=torch.float32)
+            self._squares.append(norm.square() / copies)
+            is_bad = ~norm.isfinite() | self._is_rehearsal
+            optimizer.found_inf = is_bad.float()  # type: ignore[attr-defined]
         groups, optimizer.param_groups = optimizer.param_groups, [{**group, "params": [parameter]}]
         optimizer.step()
         optimizer.param_groups = groups
         parameter.grad = None
+
+    def _constant_flag(self, device: torch.device) -> Tensor:
+        """float32 scalar: whether nothing may change, whatever the gradient."""
+        if self._flags is None:
+            self._flags = torch.arange(2.0, device=device)
+        return self._flags[int(self._is_rehearsal)]
 
 
 def _copies(parameter: Tensor) -> int:

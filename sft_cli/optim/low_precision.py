@@ -14,6 +14,7 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 
 from sft_cli.optim.eight_bit import block_size
 from sft_cli.optim.moments_offload import MomentsOffload, host_memory, release
+from sft_cli.optim.partial_sums import PartialSums
 from sft_cli.optim.rounding import tensor_key
 from sft_cli.optim.update import Slice, update_on_host
 from sft_cli.plan.moments_offload import waits
@@ -64,12 +65,18 @@ class LowPrecisionAdamW(torch.optim.Optimizer):
         super().__init__(parameters, {"lr": lr, "betas": betas, "eps": eps})
         self.stochastic_rounding = stochastic_rounding
         self._shards: dict[nn.Parameter, _Shard] = {}
+        self._spare_steps: dict[nn.Parameter, Tensor] = {}
+        """To write the next number of `step` to while the last is read: they take turns."""
         for number, parameter in enumerate(self._parameters()):
             block = block_size(parameter.shape) if eight_bit else None
             self._shards[parameter] = _Shard(tensor_key(seed, number), _first_place(parameter), block)
             self.state[parameter] = _new_state(parameter, block)
+            self._spare_steps[parameter] = torch.empty((), device=parameter.device)
         device = self._parameters()[0].device
         self.found_inf = torch.zeros((), device=device)
+        self.squares: PartialSums | None = None
+        """Where updates that do so leave the sums of their gradients' squares. They change nothing where a gradient is
+        not finite."""
         self._offload = self._send_moments_to_the_host(device) if offload else None
 
     @torch.no_grad()
@@ -79,6 +86,10 @@ class LowPrecisionAdamW(torch.optim.Optimizer):
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     self._update(parameter, group)
+
+    def sums_squares(self, parameter: nn.Parameter) -> bool:
+        """Whether its update sums the squares of its gradient on the way, if there are `squares`."""
+        return _local(parameter).device.type != "cpu"
 
     def state_dict(self) -> dict[str, Any]:
         """As torch's; what waits on the host is there when it returns."""
@@ -97,6 +108,7 @@ class LowPrecisionAdamW(torch.optim.Optimizer):
                 _local(host).copy_(_local(values[name]))
             here = {name: value.to(parameter.device) for name, value in values.items() if name not in hosts}
             self.state[parameter] = {**here, **hosts}
+            self._spare_steps[parameter] = torch.empty_like(here["step"])  # what was loaded may be the one there was
         if self._offload is not None:
             self._offload.forget()
 
@@ -128,7 +140,6 @@ class LowPrecisionAdamW(torch.optim.Optimizer):
         shard, state = self._shards[parameter], self.state[parameter]
         offload = self._offload if self._offload is not None and parameter in self._offload else None
         is_bad = self.found_inf.to(parameter.device)  # already there, but with CPU offload
-        state["step"].add_(1 - is_bad)
         work = Slice(
             weights=_local(parameter).view(-1),
             gradient=_local(parameter.grad).reshape(-1),
@@ -138,6 +149,7 @@ class LowPrecisionAdamW(torch.optim.Optimizer):
             scales=tuple(_local(state[f"{name}_scale"]).view(-1) for name in MOMENTS) if shard.block else None,
             block=shard.block,
             step=state["step"],
+            next_step=self._spare_steps[parameter],
             is_bad=is_bad,
             learning_rate=group["lr"],
             weight_decay=group["weight_decay"],
@@ -147,13 +159,15 @@ class LowPrecisionAdamW(torch.optim.Optimizer):
             stochastic_rounding=self.stochastic_rounding and parameter.dtype == torch.bfloat16,
             first=shard.first,
         )
-        if work.weights.device.type == "cpu":
+        if not self.sums_squares(parameter):
             update_on_host(work)
         else:
             # Here, because only torch builds for GPUs bring Triton along.
-            from sft_cli.optim.update_triton import update_on_device
+            from sft_cli.optim.update_triton import programs, update_on_device
 
-            update_on_device(work)
+            count = programs(work.weights.numel())
+            update_on_device(work, None if self.squares is None else self.squares.places(count, work.weights.device))
+        state["step"], self._spare_steps[parameter] = work.next_step, work.step
         if offload is not None:
             offload.give_back(parameter)
 

@@ -31,7 +31,9 @@ class Slice:
     """Of 8-bit moments, two of (n / block,) float32."""
     block: int | None
     step: Tensor
-    """float32 scalar: this update's number from 1 on."""
+    """float32 scalar: how many updates there were before."""
+    next_step: Tensor
+    """float32 scalar, written: how many there are after this one."""
     is_bad: Tensor
     """float32 scalar: not 0 where nothing may change."""
     learning_rate: float
@@ -63,8 +65,10 @@ class Slice:
 def update_on_host(work: Slice) -> None:
     """Changes weights and moments in place, unless the step is bad."""
     if work.is_bad:
+        work.next_step.copy_(work.step)
         return
-    step = int(work.step)
+    work.next_step.copy_(work.step + 1)
+    step = int(work.next_step)
     for part in work.parts():
         _update(part, step)
 

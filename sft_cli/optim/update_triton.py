@@ -27,22 +27,35 @@ _ROOT_SHIFT, _ROOT_OFFSET = tl.constexpr(ROOT.shift), tl.constexpr(ROOT.offset <
 _ROOT_SPARE_HALF = tl.constexpr(ROOT_SPARE_HALF)
 
 
-def update_on_device(work: Slice) -> None:
-    """As `update_on_host`; the host does not wait."""
+def programs(count: int) -> int:
+    """How many make the update of a tensor of `count` numbers."""
+    return triton.cdiv(count, NUMBERS_OF_A_PROGRAM)  # type: ignore[no-any-return]
+
+
+def update_on_device(work: Slice, squares: Tensor | None = None) -> None:
+    """As `update_on_host`; the host does not wait.
+
+    Args:
+        squares: float32 (programs,), written: each program's sum of the squares of its gradient. With it, blocks whose
+            gradient is not finite stay as they were; a bad step's sums are 0.
+    """
     count = work.weights.numel()
     if count == 0:
+        work.next_step.copy_(work.step + 1 - work.is_bad)
         return
     block = work.block or LARGEST_BLOCK
     scales: tuple[Tensor, ...] = work.scales or work.moments  # no scale is read of float32 moments
     rows = NUMBERS_OF_A_PROGRAM // block
     with torch.cuda.device_of(work.weights):
-        _update[(triton.cdiv(count, NUMBERS_OF_A_PROGRAM),)](
+        _update[(programs(count),)](
             work.weights,
             work.gradient,
             *work.moments,
             *scales,
             work.step,
+            work.next_step,
             work.is_bad,
+            work.step if squares is None else squares,
             count,
             work.first,
             work.key,
@@ -53,6 +66,7 @@ def update_on_device(work: Slice) -> None:
             work.eps,
             EIGHT_BIT=work.scales is not None,
             STOCHASTIC=work.stochastic_rounding,
+            SQUARES=squares is not None,
             BLOCK=block,
             ROWS=rows,
             num_warps=WARPS,
@@ -70,7 +84,9 @@ def _update(
     first_scale_at,
     second_scale_at,
     step_at,
+    next_step_at,
     is_bad_at,
+    squares_at,
     count,
     first,
     key,
@@ -83,13 +99,18 @@ def _update(
     eps,
     EIGHT_BIT: tl.constexpr,
     STOCHASTIC: tl.constexpr,
+    SQUARES: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
     """One program: `ROWS` blocks of `BLOCK` numbers. Logarithms are to base 2; `kept` is what decay leaves."""
+    is_bad = tl.load(is_bad_at) != 0.0
     step = tl.load(step_at)
+    if tl.program_id(0) == 0:
+        tl.store(next_step_at, tl.where(is_bad, step, step + 1))
+    step += 1
     begin = tl.program_id(0).to(tl.int64) * (ROWS * BLOCK)
-    left = tl.where(tl.load(is_bad_at) == 0.0, count, 0) - begin
+    left = tl.where(is_bad, 0, count) - begin
     rows = tl.arange(0, ROWS)[:, None]
     places = rows * BLOCK + tl.arange(0, BLOCK)[None, :]
     mask = places < left
@@ -125,6 +146,11 @@ def _update(
     by_root = tl.rsqrt(root + eps * correction)
     weights = weights * kept - moment * step_size * (by_root * by_root)
 
+    if SQUARES:  # Not before all loads are on their way: nothing that is read depends on it.
+        squares = tl.sum(gradient * gradient, axis=1, keep_dims=True)
+        tl.store(squares_at + tl.program_id(0), tl.sum(squares))
+        block_mask = block_mask & (squares < float("inf"))
+        mask = mask & block_mask
     if STOCHASTIC or EIGHT_BIT:
         random = _random_bits(key, step, first + begin, places)
     if STOCHASTIC:

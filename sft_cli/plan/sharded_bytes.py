@@ -139,8 +139,9 @@ class ShardedBytes:
 
     def made(self, parameters: int) -> float:
         """Of gradients as backward makes them, of one group: whole, in the compute dtype. Without FSDP2 they become
-        the masters' one weight at a time, of which a layer has at least seven."""
-        return parameters * self.compute / (1 if self.is_fsdp else 7)
+        the masters' as soon as they are there: those of weights that read one input together, an MLP's two being the
+        most, less than half of a layer."""
+        return parameters * self.compute / (1 if self.is_fsdp else 2)
 
     def reducing(self, parameters: int, *, is_layer: bool = True) -> float:
         """Of one group's gradients at the worst moment of their reduction: made and copied into the input of the

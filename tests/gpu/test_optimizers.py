@@ -122,6 +122,38 @@ def _update(optimizer: LowPrecisionAdamW, parameter: nn.Parameter) -> None:
     parameter.grad = None
 
 
+@pytest.mark.usefixtures("mesh")
+def test_in_backward_the_update_sums_the_gradients_squares() -> None:
+    """One launch a parameter; a gradient that is not finite leaves its block and shows in the norm."""
+    torch.manual_seed(0)
+    layers = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(8))).to("cuda", torch.bfloat16)
+    squares: list[Tensor] = []
+    for parameter in layers.parameters():
+        parameter.register_post_accumulate_grad_hook(lambda p: squares.append(p.grad.double().square().sum()))
+    section = OptimizerSection(learning_rate=1e-3, name="adamw_8bit", stochastic_rounding=True)
+    optimizer = build_adamw(layers.parameters(), section)
+    in_backward = InBackward(optimizer)
+    inputs = torch.randn(512, 1024, device="cuda", dtype=torch.bfloat16)
+    for _ in range(3):
+        squares.clear()
+        layers(inputs).float().square().sum().backward()
+        found, expected = float(in_backward.grad_norm()), float(torch.stack(squares).sum().sqrt())
+        assert found == pytest.approx(expected, rel=1e-6)
+    parameter = next(layers.parameters())
+    before = parameter.detach().clone()
+    parameter.grad = torch.ones_like(parameter)
+    parameter.grad[3, 300] = float("nan")
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        in_backward._update(optimizer.param_groups[0], parameter)
+    launched = [event.key for event in profiler.key_averages()]
+    print(f"\nlaunched by one update in backward: {', '.join(launched)}")
+    assert len(launched) == 1
+    assert not in_backward.grad_norm().isfinite()
+    changed = (parameter != before).view(1024, 4, 256).any(dim=-1)
+    assert not changed[3, 1]
+    assert changed.sum() == changed.numel() - 1
+
+
 @pytest.fixture(params=[False, True], ids=["ordinary", "in backward"])
 def train_step(mesh: DeviceMesh, request: pytest.FixtureRequest) -> TrainStep:
     model = make_model(

@@ -25,7 +25,7 @@ def instructions(count_type: str) -> dict[str, int]:
     kernel: Any = update_triton._update
     names = kernel.arg_names
     rows = update_triton.NUMBERS_OF_A_PROGRAM // BLOCK
-    constants = {"EIGHT_BIT": True, "STOCHASTIC": True, "BLOCK": BLOCK, "ROWS": rows}
+    constants = {"EIGHT_BIT": True, "STOCHASTIC": True, "SQUARES": True, "BLOCK": BLOCK, "ROWS": rows}
     types = {"weights_at": "*bf16", "gradient_at": "*bf16", "first_at": "*i8", "second_at": "*u8"}
     types |= {"count": count_type, "first": count_type, "key": "i32"}
     signature = {name: types.get(name, "*fp32" if name.endswith("_at") else "fp32") for name in names}

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sft_cli.optim.update import Slice, update_on_host
-from sft_cli.optim.update_triton import update_on_device
+from sft_cli.optim.update_triton import programs, update_on_device
 
 BLOCKS = {"256": 256, "64": 64, "no": None}
 STEPS = 4
@@ -27,7 +27,7 @@ def new_slice(block: int | None, dtype: torch.dtype, is_stochastic: bool, count:
         moments = (torch.zeros(count, dtype=torch.int8), torch.zeros(count, dtype=torch.uint8))
         scales = (torch.zeros(count // block), torch.zeros(count // block))
     return Slice(
-        weights, weights, moments, scales, block, torch.zeros(()), torch.zeros(()),
+        weights, weights, moments, scales, block, torch.zeros(()), torch.zeros(()), torch.zeros(()),
         1e-2, 0.1, (0.9, 0.95), 1e-8, 12345, is_stochastic, first,
     )  # fmt: skip
 
@@ -36,7 +36,7 @@ def copy(work: Slice) -> Slice:
     """With tensors of its own."""
     scales = None if work.scales is None else tuple(scale.clone() for scale in work.scales)
     moments = tuple(moment.clone() for moment in work.moments)
-    return replace(work, weights=work.weights.clone(), moments=moments, scales=scales)
+    return replace(work, weights=work.weights.clone(), moments=moments, scales=scales, next_step=torch.zeros(()))
 
 
 def worst(found: Tensor, expected: Tensor) -> float:
@@ -48,16 +48,20 @@ def run(name: str, dtype: torch.dtype, is_stochastic: bool) -> dict[str, float]:
     """What differs after each of some steps that begin from the same state; the third is bad and changes nothing."""
     block = BLOCKS[name]
     host = new_slice(block, dtype, is_stochastic, count=3072 + 256, first=2**32 - 1000)
-    found = {"weights": 0.0, "codes": 0.0, "scales": 0.0, "changed by a bad step": 0.0}
+    found = {"weights": 0.0, "codes": 0.0, "scales": 0.0, "changed by a bad step": 0.0, "steps": 0.0, "squares": 0.0}
     for step in range(1, STEPS + 1):
         generator = torch.Generator().manual_seed(step)
         gradient = torch.randn(host.weights.shape, generator=generator).mul(step).to(dtype)
         gradient[:300] *= 1e-9  # a block of nearly nothing, and a part of the next
-        work = replace(host, gradient=gradient, step=torch.tensor(float(step)), is_bad=torch.tensor(float(step == 3)))
+        work = replace(host, gradient=gradient, step=torch.tensor(step - 1.0), is_bad=torch.tensor(float(step == 3)))
         device = copy(work)
         before = copy(work)
         update_on_host(work)
-        update_on_device(device)
+        squares = torch.full((programs(len(gradient)),), float("nan"))
+        update_on_device(device, squares)
+        found["steps"] += abs(float(device.next_step) - (step - (step == 3)))
+        square = 0 if step == 3 else float(gradient.double().square().sum())
+        found["squares"] = max(found["squares"], abs(float(squares.sum()) - square) / max(square, 1))
         found["weights"] = max(found["weights"], worst(device.weights, work.weights))
         for one, other in zip(device.moments, work.moments, strict=True):
             if block is None:
@@ -71,7 +75,28 @@ def run(name: str, dtype: torch.dtype, is_stochastic: bool) -> dict[str, float]:
             found["changed by a bad step"] = float(
                 sum(not torch.equal(*pair) for pair in zip(after, kept, strict=True))
             )
-    return found
+    return found | spoilt(host, block or 256)
+
+
+def spoilt(host: Slice, block: int) -> dict[str, float]:
+    """What becomes of a gradient with numbers that are not finite: how many numbers of their blocks have changed, how
+    many of the others have not become what they would have without, and how many sums are not finite, of two."""
+    gradient = torch.randn(host.weights.shape, generator=torch.Generator().manual_seed(9)).to(host.weights.dtype)
+    good, bad = (copy(replace(host, gradient=one)) for one in (gradient, gradient.clone()))
+    bad.gradient[3 * block + 5] = float("nan")
+    bad.gradient[-1] = float("inf")
+    squares = torch.zeros(programs(len(gradient)))
+    update_on_device(good, torch.zeros_like(squares))
+    update_on_device(bad, squares)
+    is_spoilt = torch.zeros(len(gradient), dtype=torch.bool)
+    is_spoilt[3 * block : 4 * block] = is_spoilt[-block:] = True
+    pairs = zip(*([each.weights, *each.moments] for each in (host, good, bad)), strict=True)
+    wrong = [((now != before) & is_spoilt).sum() + ((now != right) & ~is_spoilt).sum() for before, right, now in pairs]
+    if host.scales is not None:
+        blocks = is_spoilt.view(-1, block)[:, 0]
+        scales = zip(*(each.scales for each in (host, good, bad)), strict=True)  # type: ignore[arg-type]
+        wrong += [((now != before) & blocks).sum() + ((now != right) & ~blocks).sum() for before, right, now in scales]
+    return {"wrong where spoilt": float(sum(wrong)), "bad sums": float((~squares.isfinite()).sum())}
 
 
 def main() -> None:

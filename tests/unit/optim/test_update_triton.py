@@ -29,6 +29,18 @@ def test_it_makes_what_the_cpu_makes(interpreted: dict[str, Any], block: str, ke
     )
     assert found["scales"] < 1e-5
     assert found["changed by a bad step"] == 0
+    assert found["steps"] == 0
+
+
+@pytest.mark.parametrize("block", ["256", "64", "no"])
+@pytest.mark.parametrize("kept", ["torch.float32 False", "torch.bfloat16 False", "torch.bfloat16 True"])
+def test_it_sums_squares_on_the_way_and_leaves_what_is_not_finite(
+    interpreted: dict[str, Any], block: str, kept: str
+) -> None:
+    found = interpreted[f"{block} {kept}"]
+    assert found["squares"] < 1e-6
+    assert found["wrong where spoilt"] == 0
+    assert found["bad sums"] == 2
 
 
 def test_compiled_it_moves_16_bytes_at_once_and_divides_once_a_block(tmp_path: Path) -> None:
@@ -39,3 +51,10 @@ def test_compiled_it_moves_16_bytes_at_once_and_divides_once_a_block(tmp_path: P
         assert sum(count for name, count in found.items() if name.startswith("div")) == 3  # two scales, one step size
         # One scramble a number, and one of the step.
         assert found["mul.lo.s32"] == 2 * (NUMBERS_OF_A_THREAD + 1)
+
+
+def test_in_backward_it_makes_the_norm_and_the_weights_that_the_cpu_makes() -> None:
+    found = answer("support.in_backward_in_interpreter", TRITON_INTERPRET="1")
+    assert found["norms"] == pytest.approx(found["expected"], rel=1e-6)
+    assert found["difference"] < 1e-4  # scales; weights and codes are the same
+    assert found["rehearsal"]
