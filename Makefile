@@ -24,11 +24,16 @@ demo: $(VENV)/.installed  ## installs, trains the tiny model on the built-in cha
 	$(BIN)/sftune train configs/tiny.yaml --overwrite
 	$(BIN)/python docs/ask.py runs/tiny
 
+# Whole files go to a process, the long ones first, so that none is left when the others are done. One process more
+# than there are cores: some tests wait more than they work.
+PROCESSES ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+SPREAD := -n $(PROCESSES) --dist loadfile --no-loadscope-reorder tests/smoke tests/parity tests/unit
+
 test: $(VENV)/.installed  ## unit, parity and smoke tests
-	$(BIN)/pytest -n auto --dist loadfile
+	$(BIN)/pytest $(SPREAD)
 
 test-long: $(VENV)/.installed  ## the runs that `make test` leaves out, so that it takes ten minutes on two cores
-	$(BIN)/pytest -n auto --dist loadfile -m long
+	$(BIN)/pytest $(SPREAD) -m long
 
 faults: $(VENV)/.installed  ## kills a run thirty times and resumes it, fills disks, starts fifty times; an hour
 	$(BIN)/pytest -s tests/faults

@@ -77,6 +77,16 @@ def write_checkpoint(
     return checkpoint_path(target.folder, progress.step)
 
 
+def mark_best(folder: Path, step: int, group: dist.ProcessGroup) -> None:
+    """Points `best` at a checkpoint that is complete. Called on every rank of `group`.
+
+    Raises:
+        CheckpointError: the disk would not take it; on every rank.
+    """
+    with _disk_errors(folder):
+        _first_rank(group, lambda: link_best(folder, step))
+
+
 def _prepare(folder: Path, unfinished: Path, size: int) -> None:
     folder.mkdir(exist_ok=True)  # not its parents: a run folder that somebody has deleted must not come back empty
     shutil.rmtree(unfinished, ignore_errors=True)

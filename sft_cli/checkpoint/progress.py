@@ -31,6 +31,8 @@ class Progress:
     """The lowest evaluation loss; None before the first."""
     best_step: int | None = None
     evaluations_since_best: int = 0
+    owes_evaluation: bool = False
+    """Whether a stop came before this step's evaluation, which is the first thing to do when the run goes on."""
 
     def write(self, checkpoint: Path) -> None:
         (checkpoint / PROGRESS).write_text(json.dumps(asdict(self)) + "\n", encoding="utf-8")

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.checkpoint._state_dict_stager import StateDictStager
 
-from sft_cli.checkpoint.commit import Target, write_checkpoint
+from sft_cli.checkpoint.commit import Target, mark_best, write_checkpoint
 from sft_cli.checkpoint.host_memory import available_bytes
 from sft_cli.checkpoint.progress import Progress
 from sft_cli.checkpoint.state import Generators, local_bytes, training_state
@@ -104,6 +104,15 @@ class CheckpointSaver:
         else:
             self._start(state, sizes.total, progress)
             self.finish()
+
+    def mark_best(self, step: int) -> None:
+        """Makes a checkpoint that is complete the best one.
+
+        Raises:
+            CheckpointError: the disk would not take the link.
+        """
+        self.finish()
+        mark_best(self._target.folder, step, self._group)
 
     def check(self) -> None:
         """Raises what has gone wrong, if the writing has ended; never waits.

@@ -46,14 +46,22 @@ class MetricsFile(Sink):
         self._file.flush()
 
 
-def cut_back(path: Path, step: int) -> None:
+def cut_back(path: Path, step: int, *, owes_evaluation: bool) -> None:
     """Takes away what was written after a step, and a last line that a killed process left unfinished.
 
     The file is replaced in one piece; nothing happens where there is none.
+
+    Args:
+        owes_evaluation: the step's evaluation is to come, and goes too where a run that was lost since had made it.
     """
     if not path.exists():
         return
-    kept = [line for line, values in _lines(path) if values.get("step", step + 1) <= step]
+
+    def is_kept(values: dict[str, Any]) -> bool:
+        at = values.get("step", step + 1)
+        return at <= step and not (owes_evaluation and at == step and "eval_loss" in values)
+
+    kept = [line for line, values in _lines(path) if is_kept(values)]
     replace_text(path, "".join(kept), synced=True)
 
 

@@ -18,8 +18,10 @@ _SHOWN_ROWS = 40
 class Saves:
     """How checkpoints are written beside training."""
 
-    save: Callable[[StepBatches], None]
-    """Returns when weights may change again."""
+    save: Callable[[StepBatches, bool], None]
+    """Returns when weights may change again. The second says whether the step's evaluation is left to be done."""
+    mark_best: Callable[[int], None]
+    """Makes the checkpoint of a step, which is complete, that of the best evaluation."""
     check: Callable[[], None]
     """Raises what went wrong with one that was being written; never waits."""
     finish: Callable[[], None]
@@ -46,6 +48,8 @@ class Run:
     log_every_steps: int
     best: Best = field(default_factory=Best)
     keep_best: bool = False
+    owed_evaluation: int | None = None
+    """The step before the first one, where a stop came before its evaluation."""
     updates_in_backward: bool = False
     """Whether a step has changed weights before it is known to be finite."""
 
@@ -61,10 +65,15 @@ def fit(run: Run) -> int:
         CheckpointError: a checkpoint could not be written; found at the next step.
     """
     report = run.report
-    if run.best.is_out_of_patience:
-        return 0  # a run that had ended early, resumed for its export
     if run.evaluate and run.evaluate_at_start:
         report.evaluation(0, *run.evaluate())
+    if run.evaluate and run.owed_evaluation is not None:
+        is_best = _evaluate(run, run.evaluate, run.owed_evaluation)
+        if run.saves and is_best:
+            run.saves.mark_best(run.owed_evaluation)
+    if run.best.is_out_of_patience:
+        report.say(f"no further steps: {run.best.evaluations_since} evaluations without a lower loss")
+        return 0
     rows_of_steps: dict[int, list[int]] = {}
     for batches in report.waiting(run.steps):
         result = run.train_step(batches.step, batches.micro_batches, run.stop_signal(), batches.digest)
@@ -74,7 +83,9 @@ def fit(run: Run) -> int:
         rows_of_steps[batches.step] = [row for batch in batches.micro_batches for row in batch.row_ids]
         is_stopped = result.totals.stop_signal != 0
         is_last = is_stopped or batches.is_last
-        is_evaluated = not is_stopped and (is_last or _is_due(batches.step, run.evaluate_every_steps))
+        is_due = batches.is_last or _is_due(batches.step, run.evaluate_every_steps)
+        is_evaluated = is_due and not is_stopped  # a stop can't wait for that; the run that is resumed does it
+        owes_evaluation = is_due and is_stopped and run.evaluate is not None
         is_saved = is_last or batches.step % run.save_every_steps == 0
         if is_saved or is_evaluated or batches.step % run.log_every_steps == 0:
             numbers = result.read()
@@ -84,21 +95,26 @@ def fit(run: Run) -> int:
             rows_of_steps.clear()
             report.log(batches, numbers, result.totals.digest)
         if run.evaluate and is_evaluated:
-            with report.pause():
-                loss, supervised_tokens = run.evaluate()
-            report.evaluation(batches.step, loss, supervised_tokens)
-            is_saved |= run.best.see(batches.step, loss) and run.keep_best
+            is_saved |= _evaluate(run, run.evaluate, batches.step)
             if run.best.is_out_of_patience and not is_last:
                 report.say(f"ending early: {run.best.evaluations_since} evaluations without a lower loss")
                 is_saved = is_last = True
         if run.saves and is_saved:
             with report.pause():
-                run.saves.save(batches)
+                run.saves.save(batches, owes_evaluation)
                 if is_last:
                     run.saves.finish()
         if is_last:
             return result.totals.stop_signal
     return 0
+
+
+def _evaluate(run: Run, evaluate: Callable[[], tuple[float, int]], step: int) -> bool:
+    """Whether it is a new best whose checkpoint is kept."""
+    with run.report.pause():
+        loss, supervised_tokens = evaluate()
+    run.report.evaluation(step, loss, supervised_tokens)
+    return run.best.see(step, loss) and run.keep_best
 
 
 def _is_due(step: int, every_steps: int | None) -> bool:

@@ -150,21 +150,22 @@ def assemble_run(
     saver: CheckpointSaver,
     best: Best,
     set_patience: Callable[[float], None],
-    resumed_at: int,
+    progress: Progress | None,
 ) -> Run:
     """The loop's callables: what evaluating and saving mean in this run.
 
     Args:
         set_patience: how many seconds a rank waits for another from now on.
-        resumed_at: the last step that was taken before; 0 at the start.
+        progress: of what the run goes on from.
     """
     recipe, rank = plan.recipe, session.ranks.rank
+    resumed_at = 0 if progress is None else progress.step
 
     def evaluate_rows() -> tuple[float, int]:
         assert eval_rows is not None
         return evaluate(train_step.model, prefetched(evaluation_batches(eval_rows, plan, rank)), train_step.device)
 
-    def save(batches: StepBatches) -> None:
+    def save(batches: StepBatches, owes_evaluation: bool) -> None:
         at = batches.position
         saver.save(
             Progress(
@@ -179,6 +180,7 @@ def assemble_run(
                 best_loss=best.loss,
                 best_step=best.step if recipe.evaluate.keep_best else None,
                 evaluations_since_best=best.evaluations_since,
+                owes_evaluation=owes_evaluation,
             )
         )
 
@@ -188,7 +190,7 @@ def assemble_run(
         report=report,
         stop_signal=lambda: session.stop.requested,
         evaluate=None if eval_rows is None else evaluate_rows,
-        saves=Saves(save, saver.check, saver.finish) if recipe.checkpoint.enabled else None,
+        saves=Saves(save, saver.mark_best, saver.check, saver.finish) if recipe.checkpoint.enabled else None,
         rows_of_all_ranks=rows_of_all_ranks,
         evaluate_at_start=recipe.evaluate.at_start and not resumed_at,
         evaluate_every_steps=recipe.evaluate.every_steps,
@@ -196,6 +198,7 @@ def assemble_run(
         log_every_steps=recipe.telemetry.log_every_steps,
         best=best,
         keep_best=recipe.evaluate.keep_best,
+        owed_evaluation=progress.step if progress is not None and progress.owes_evaluation else None,
         updates_in_backward=recipe.optimizer.in_backward,
     )
 

@@ -107,7 +107,7 @@ def take_up(resume: Resume, progress: Progress, folder: RunFolder, train_step: T
         report.say(f"random states of this rank begin anew: {', '.join(lacking)}")
     report.train_loss, report.eval_loss = progress.train_loss, progress.eval_loss
     if dist.get_rank() == 0:
-        cut_back(folder.metrics_jsonl, progress.step)
+        cut_back(folder.metrics_jsonl, progress.step, owes_evaluation=progress.owes_evaluation)
         for path in set_aside_after(folder.checkpoints, progress.step):
             report.say(f"set aside until the next checkpoint is complete: {path}")
 

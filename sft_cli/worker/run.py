@@ -131,15 +131,12 @@ def _fit(
         stack.enter_context(sink)
     saver = stack.enter_context(assemble_saver(plan, folder, train_step, report, ranks))
     seen = best(progress, recipe.evaluate.patience)
-    resumed_at = 0 if progress is None else progress.step
 
     def be_patient(seconds: float) -> None:
         set_patience(mesh, seconds)
 
     stopped_by = fit(
-        assemble_run(
-            plan, steps, train_step, report, ready.data.eval_rows, session, saver, seen, be_patient, resumed_at
-        )
+        assemble_run(plan, steps, train_step, report, ready.data.eval_rows, session, saver, seen, be_patient, progress)
     )
     for remark in steps.remarks(is_over=not stopped_by):
         report.say(remark)

@@ -69,7 +69,8 @@ def test_they_compute_what_the_modules_did(family: str, checkpointing: str, call
     found_loss, found = loss_and_gradients(model)
     torch.testing.assert_close(found_loss, expected_loss, rtol=1e-6, atol=0)
     for name, gradient in expected.items():
-        torch.testing.assert_close(found[name], gradient, atol=1e-5, rtol=1e-4, msg=lambda m, n=name: f"{n}: {m}")
+        # Sums in another order: gradients of a sum over all tokens are as large as 100, and small ones are differences.
+        assert (found[name] - gradient).norm() < 2e-5 * gradient.norm(), name
     hybrid, gemma = model.delta_net is not None, family == "gemma3"
     assert {slot for slot in FAST if calls[slot]} == {
         slot for slot in FAST if (slot != "gated_norm" or hybrid) and (slot != "mlp" or not gemma)

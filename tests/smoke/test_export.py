@@ -7,18 +7,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.sftune import files_in, sftune, tiny
+from support.finished_run import finished_run
+from support.sftune import files_in, sftune
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run on two ranks, with a checkpoint after two steps and one after four."""
-    folder = tmp_path_factory.mktemp("trained")
-    ended = sftune(
-        "train", *tiny(folder, **{"launch.gpus": "2", "checkpoint.every_steps": "2"}), cwd=folder, timeout_seconds=400
-    )
-    assert ended.code == 0, ended.err
-    return folder / "run"
+def run() -> Path:
+    """A finished run on two ranks, with a checkpoint after every second of eight steps."""
+    return finished_run() / "run"
 
 
 def weights(folder: Path) -> bytes:
@@ -35,7 +31,7 @@ def test_the_last_checkpoint_is_the_runs_own_export(run: Path, tmp_path: Path) -
     before = files_in(run)
     ended = sftune("export", run, tmp_path / "model", cwd=tmp_path)
     assert ended.code == 0, ended.err
-    assert "step-00000004" in ended.out
+    assert "step-00000008" in ended.out
     assert files_in(tmp_path / "model") == files_in(run / "export")
     for name in files_in(run / "export"):
         assert (tmp_path / "model" / name).read_bytes() == (run / "export" / name).read_bytes(), name
@@ -78,13 +74,13 @@ def test_refused(run: Path, tmp_path: Path, checkpoint: str, target: str, code: 
 def test_a_damaged_checkpoint_is_named_and_leaves_nothing(run: Path, tmp_path: Path) -> None:
     copy = tmp_path / "run"
     shutil.copytree(run, copy, ignore=shutil.ignore_patterns("export"))
-    checkpoint = copy / "checkpoints" / "step-00000004"
+    checkpoint = copy / "checkpoints" / "step-00000008"
     (checkpoint / "__1_0.distcp").unlink()
     ended = sftune("export", checkpoint, tmp_path / "model", cwd=tmp_path)
     assert ended.code == 5
     assert str(checkpoint) in ended.err
     assert "the checkpoint is damaged: __1_0.distcp is missing" in ended.err
-    assert f"--resume-from {copy / 'checkpoints' / 'step-00000002'}" in ended.err
+    assert f"--resume-from {copy / 'checkpoints' / 'step-00000006'}" in ended.err
     (checkpoint / ".metadata").write_bytes(b"nonsense")
     ended = sftune("export", checkpoint, tmp_path / "model", cwd=tmp_path)
     assert ended.code == 5
@@ -106,7 +102,7 @@ def test_a_checkpoint_of_another_model_than_the_plans(run: Path, tmp_path: Path)
 
 @pytest.mark.long
 def test_a_checkpoint_without_its_run_has_the_plan(run: Path, tmp_path: Path) -> None:
-    shutil.copytree(run / "checkpoints" / "step-00000004", tmp_path / "alone")
+    shutil.copytree(run / "checkpoints" / "step-00000008", tmp_path / "alone")
     ended = sftune("export", tmp_path / "alone", tmp_path / "model", cwd=tmp_path)
     assert ended.code == 0, ended.err
     (tmp_path / "alone" / "plan.json").unlink()

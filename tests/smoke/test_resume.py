@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.finished_run import finished_run, keys
 from support.kills import killed_twice
 from support.sftune import command, read_metrics, sftune, tiny, training_steps
 
-STEPS = {"train.max_steps": "8", "train.tokens_per_step": "1024", "checkpoint.every_steps": "2", "checkpoint.keep": "9"}
 TIMES = {
     "tokens_per_second",
     "step_seconds",
@@ -28,12 +30,9 @@ TIMES = {
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole() -> Path:
     """A run of eight steps on two ranks that nothing disturbed."""
-    folder = tmp_path_factory.mktemp("whole")
-    ended = sftune("train", *tiny(folder, **STEPS, **{"launch.gpus": "2"}), cwd=folder)
-    assert ended.code == 0, ended.err
-    return folder / "run"
+    return finished_run() / "run"
 
 
 @pytest.fixture
@@ -45,12 +44,12 @@ def cut(whole: Path, tmp_path: Path) -> Path:
     shutil.rmtree(run / "checkpoints" / "step-00000008")
     (run / "checkpoints" / "step-00000006").rename(run / "checkpoints" / ".step-00000006.unfinished")
     lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
-    (run / "metrics.jsonl").write_text("".join(lines[:5]) + lines[5][:40])
+    (run / "metrics.jsonl").write_text("".join(lines[:11]) + lines[11][:40])
     return run
 
 
 def resume(run: Path, *options: str, **changes: str) -> Any:
-    return sftune("train", *tiny(run.parent, **{**STEPS, "launch.gpus": "2", **changes}), *options, cwd=run.parent)
+    return sftune("train", *tiny(run.parent, **{**keys(), **changes}), *options, cwd=run.parent)
 
 
 def tensors(checkpoint: Path) -> dict[str, str]:
@@ -70,27 +69,64 @@ def assert_same(run: Path, whole: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_killed_twice_while_it_saves_and_resumed_it_is_the_same_bit_for_bit(tmp_path: Path, whole: Path) -> None:
+def test_killed_twice_while_it_saves_then_stopped_and_resumed_it_is_the_same_bit_for_bit(
+    tmp_path: Path, whole: Path
+) -> None:
     """The short version of `make faults`. The first time it goes on by itself."""
     run = tmp_path / "killed" / "run"
-    keys = {"checkpoint.every_steps": "1", "launch.max_restarts": "1"}
-    said = killed_twice(run.parent, tiny(run.parent, **{**STEPS, "launch.gpus": "2", **keys}))
+    saves = {"checkpoint.every_steps": "1", "launch.max_restarts": "1", "evaluate.keep_best": "true"}
+    said = killed_twice(run.parent, tiny(run.parent, **{**keys(), **saves}))
     assert "rank 1 was killed by SIGKILL" in said
     assert "restarting from" in said
     assert not (run / "export").exists()
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"step": 9, "lo')  # as a kill in the middle of a line leaves it
-    ended = resume(run, "--resume", **keys)
+    code, said = stopped_at_its_start(run, "--resume", **saves)
+    assert code == 143, said
+    last = read_metrics(run)[-1]
+    assert "loss" in last, "neither an evaluation, which a stop does not wait for, nor an end"
+    assert sorted(path.name for path in (run / "checkpoints").glob("step-*"))[-1] == f"step-{last['step']:08d}"
+    assert progress(run, last["step"])["owes_evaluation"]
+    assert not (run / "export").exists()
+    ended = resume(run, "--resume", **saves)
     assert ended.code == 0, ended.err
     assert_same(run, whole)
-    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == [f"step-0000000{n}" for n in range(1, 9)]
-    again = resume(run, "--resume", **keys)
+    assert not progress(run, 8)["owes_evaluation"]
+    losses = {line["step"]: line["eval_loss"] for line in read_metrics(run) if "step" in line and "eval_loss" in line}
+    best = min(range(1, 9), key=lambda step: losses[step])
+    assert (run / "checkpoints" / "best").resolve().name == f"step-{best:08d}"
+    names = sorted(path.name for path in (run / "checkpoints").iterdir())
+    assert names == ["best", *(f"step-0000000{n}" for n in range(1, 9))]
+    again = resume(run, "--resume", **saves)
     assert (again.code, "this run is done: 8 of 8 steps" in again.out) == (0, True)
-    # Told to stop in its last step, it would have left neither.
+
+
+def stopped_at_its_start(run: Path, *options: str, **changes: str) -> tuple[int, str]:
+    """Told to stop between its start and its first step; returns its code and what it said of it."""
+    events = run / "logs" / "events.jsonl"
+    starts = events.read_text().count('"started"')
+    words = command("train", *tiny(run.parent, **{**keys(), **changes}), *options)
+    process = subprocess.Popen(words, cwd=run.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while events.read_text().count('"started"') == starts:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=120)
+    return process.returncode, said
+
+
+def progress(run: Path, step: int) -> Any:
+    return json.loads((run / "checkpoints" / f"step-{step:08d}" / "progress.json").read_text())
+
+
+@pytest.mark.long
+def test_lost_in_its_export_it_makes_that_again(tmp_path: Path, whole: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
     shutil.rmtree(run / "export")
     lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
     (run / "metrics.jsonl").write_text("".join(lines[:-1]))
-    assert resume(run, "--resume", **keys).code == 0
+    assert resume(run, "--resume").code == 0
     assert_same(run, whole)
 
 
@@ -108,7 +144,7 @@ def test_a_leftover_is_named_and_removed(cut: Path, whole: Path) -> None:
 def test_beside_another_run_it_is_the_same_too(tmp_path: Path, whole: Path) -> None:
     """Two runs of two ranks begin at once, and both tokenise the same rows into the same empty cache. The other one has
     other numbers: a rank, a port or a file of one in the other would show."""
-    both = {**STEPS, "launch.gpus": "2", "data.cache_dir": str(tmp_path / "cache")}
+    both = {**keys(), "data.cache_dir": str(tmp_path / "cache")}
     started = []
     for name, seed in (("one", "0"), ("other", "1")):
         (tmp_path / name).mkdir()
@@ -132,9 +168,9 @@ def test_replayed_steps_are_those_that_were_logged(cut: Path, whole: Path) -> No
 
 @pytest.mark.long
 def test_a_step_that_is_not_what_was_logged_ends_with_5(cut: Path) -> None:
-    lines = [json.loads(line) for line in (cut / "metrics.jsonl").read_text().splitlines()[:5]]
-    lines[2]["loss"] += 1e-6
-    lines[3]["batch_hash"] = "0" * 12
+    lines = [json.loads(line) for line in (cut / "metrics.jsonl").read_text().splitlines()[:11]]
+    lines[5]["loss"] += 1e-6
+    lines[7]["batch_hash"] = "0" * 12
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (cut / "metrics.jsonl").write_text(text)
     ended = resume(cut, "--resume", "--verify", "3")
@@ -145,7 +181,7 @@ def test_a_step_that_is_not_what_was_logged_ends_with_5(cut: Path) -> None:
 
 @pytest.mark.long
 def test_a_stream_goes_on_where_it_was(tmp_path: Path) -> None:
-    stream = {"data.streaming": "true", "launch.gpus": "2", "train.max_steps": "4"}
+    stream = {"data.streaming": "true", "train.max_steps": "4"}
     run = tmp_path / "run"
     assert resume(run, **stream).code == 0
     whole = tmp_path / "whole"

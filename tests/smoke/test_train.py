@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from support.finished_run import finished_run, keys
 from support.sftune import read_metrics, sftune, tiny, training_steps
 
 STEP_KEYS = {
@@ -29,25 +30,17 @@ STEP_KEYS = {
     "batch_hash",
 }
 
-EVALUATED = {"data.eval": "[{path: builtin:chat, split: heldout}]", "evaluate.at_start": "true"}
-
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained() -> Path:
     """A folder with a finished run on two ranks, in `run`: two micro-batches a step and rank, evaluated."""
-    folder = tmp_path_factory.mktemp("trained")
-    changes = {
-        **EVALUATED,
-        "data.cache_dir": str(folder / "cache"),
-        "launch.gpus": "2",
-        "train.tokens_per_step": "2048",
-        "checkpoint.every_steps": "2",
-    }
-    ended = sftune("train", *tiny(folder, **changes), cwd=folder)
-    assert ended.code == 0, ended.err
-    assert "step 4/4" in ended.out
-    assert "\x1b" not in ended.out + ended.err, "colour without a terminal"
-    return folder
+    return finished_run()
+
+
+def test_what_is_printed(trained: Path) -> None:
+    out, err = (trained / "out").read_text(), (trained / "err").read_text()
+    assert "step 8/8" in out
+    assert "\x1b" not in out + err, "colour without a terminal"
 
 
 def test_the_run_folder_is_complete(trained: Path) -> None:
@@ -55,13 +48,13 @@ def test_the_run_folder_is_complete(trained: Path) -> None:
     names = {path.name for path in run.iterdir()}
     assert {"recipe.yaml", "plan.json", "kernels.json", "metrics.jsonl", "checkpoints", "export", "logs"} <= names
     assert {path.name for path in (run / "logs").iterdir()} >= {"rank-0.log", "rank-1.log"}
-    assert [path.name for path in sorted((run / "checkpoints").iterdir())] == ["step-00000002", "step-00000004"]
+    assert [path.name for path in sorted((run / "checkpoints").iterdir())] == [f"step-0000000{n}" for n in (2, 4, 6, 8)]
     plan = json.loads((run / "plan.json").read_text())
     assert "auto" not in json.dumps(plan["recipe"]["kernels"])
-    assert plan["steps"] == 4
+    assert plan["steps"] == 8
     exactness = json.loads((run / "exactness.json").read_text())
     assert [kind["kind"] for kind in exactness["kinds"]] == ["linear_attention", "full_attention"]
-    assert (run / "checkpoints" / "step-00000004" / "exactness.json").read_text() == json.dumps(
+    assert (run / "checkpoints" / "step-00000008" / "exactness.json").read_text() == json.dumps(
         exactness, indent=2
     ) + "\n"
     assert plan["world"]["ranks"] == 2
@@ -70,7 +63,7 @@ def test_the_run_folder_is_complete(trained: Path) -> None:
 def test_metrics(trained: Path) -> None:
     lines = read_metrics(trained / "run")
     steps = training_steps(trained / "run")
-    assert [line["step"] for line in steps] == [1, 2, 3, 4]
+    assert [line["step"] for line in steps] == list(range(1, 9))
     assert all(set(line) == STEP_KEYS for line in steps)
     assert steps[-1]["loss"] < steps[0]["loss"]
     assert all(line["slots"] == 2048 and line["supervised_tokens"] < line["tokens"] <= 2048 for line in steps)
@@ -79,7 +72,7 @@ def test_metrics(trained: Path) -> None:
     assert all(sum(line[part] for part in parts) <= line["step_seconds"] for line in steps)
     assert all(line["mfu"] is None and line["peak_memory_gib"] > 0 for line in steps)
     evaluations = [line for line in lines if "eval_loss" in line and "event" not in line]
-    assert [line["step"] for line in evaluations] == [0, 4]
+    assert [line["step"] for line in evaluations] == list(range(9))
     assert lines[-1]["event"] == "done"
     assert lines[-1]["tokens"] == sum(line["tokens"] for line in steps)
 
@@ -117,10 +110,11 @@ def test_training_goes_on_from_an_export(trained: Path, tmp_path: Path) -> None:
 
     source = trained / "run" / "export"
     changes = {
-        **EVALUATED,
+        **{key: keys()[key] for key in ("data.eval", "evaluate.at_start")},
         "model.path": str(source),
         "model.weights": "pretrained",
-        "data.train": EVALUATED["data.eval"],  # another tokenizer folder: all rows are tokenised anew, so few of them
+        # Another tokenizer folder: all rows are tokenised anew, so few of them.
+        "data.train": "[{path: builtin:chat, split: heldout}]",
         "train.max_steps": "1",
     }
     ended = sftune("train", *tiny(tmp_path, **changes), cwd=tmp_path)

@@ -40,12 +40,14 @@ def compiled(kernel: Any, dtype: str, is_pack: bool, has_bias: bool) -> dict[str
 
 
 def main() -> None:
-    """Both kernels, of the arguments' dtype."""
-    (dtype,) = sys.argv[1:]
+    """Both kernels, of each of the arguments' dtypes."""
     found = {
-        f"{kernel.__name__} {is_pack} {has_bias}": compiled(kernel, dtype, is_pack, has_bias)
-        for kernel in (conv_triton_kernels.causal_conv_forward, conv_triton_kernels.causal_conv_backward)
-        for is_pack, has_bias in ((True, False), (False, True))
+        dtype: {
+            f"{kernel.__name__} {is_pack} {has_bias}": compiled(kernel, dtype, is_pack, has_bias)
+            for kernel in (conv_triton_kernels.causal_conv_forward, conv_triton_kernels.causal_conv_backward)
+            for is_pack, has_bias in ((True, False), (False, True))
+        }
+        for dtype in sys.argv[1:]
     }
     print(json.dumps(found))
 

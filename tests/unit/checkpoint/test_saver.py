@@ -145,6 +145,16 @@ def test_keeps_the_newest_and_the_best(make_saver: Any, run: Path) -> None:
     saved(saver, 11, best_step=11)
     assert [step for step, _ in complete_checkpoints(run)] == [10, 11]
     assert (run / "best").resolve() == run / "step-00000011"
+    saver.mark_best(10)
+    assert (run / "best").resolve() == run / "step-00000010"
+
+
+def test_a_best_that_can_not_be_marked_is_an_error_of_the_disk(make_saver: Any, run: Path) -> None:
+    saver = make_saver()
+    saved(saver, 1)
+    (run / ".best.unfinished").mkdir()
+    with pytest.raises(CheckpointError, match="could not be written"):
+        saver.mark_best(1)
 
 
 def test_a_course_that_was_left_goes_with_the_first_save_of_the_new_one(make_saver: Any, run: Path) -> None:

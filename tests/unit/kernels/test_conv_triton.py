@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,10 +53,15 @@ def test_all_channels_in_one_tensor_and_taps_that_do_not_train(interpreted: dict
     assert max(interpreted["in one"].values()) < 1e-6
 
 
+@pytest.fixture(scope="module")
+def ahead(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return answer("support.conv_ahead", "bf16", "fp32", TRITON_CACHE_DIR=str(tmp_path_factory.mktemp("triton")))
+
+
 @needs_triton
 @pytest.mark.parametrize(("dtype", "load"), [("bf16", "ld.global.v2.b32"), ("fp32", "ld.global.v4.b32")])
-def test_it_compiles_for_a_gpu_and_loads_four_channels_at_once(dtype: str, load: str, tmp_path: Path) -> None:
-    found = answer("support.conv_ahead", dtype, TRITON_CACHE_DIR=str(tmp_path))
+def test_it_compiles_for_a_gpu_and_loads_four_channels_at_once(ahead: dict[str, Any], dtype: str, load: str) -> None:
+    found = ahead[dtype]
     assert len(found) == 4
     for made in found.values():
         assert {load, load.replace("ld", "st")} <= set(made["accesses"])

@@ -109,14 +109,16 @@ def test_cut_back_keeps_what_belongs_to_the_steps_before(tmp_path: Path, make_st
     )
     assert is_done(path)
     assert sorted(logged_steps(path)) == [1, 2, 3]
-    cut_back(path, 2)
+    cut_back(path, 2, owes_evaluation=False)
     assert path.read_text() == "".join(kept)
     assert not is_done(path)
+    cut_back(path, 2, owes_evaluation=True)
+    assert path.read_text() == "".join(kept[:-1])
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_cut_back_of_nothing(tmp_path: Path) -> None:
-    cut_back(tmp_path / "metrics.jsonl", 2)
+    cut_back(tmp_path / "metrics.jsonl", 2, owes_evaluation=False)
     assert list(tmp_path.iterdir()) == []
     assert logged_steps(tmp_path / "metrics.jsonl") == {}
     assert not is_done(tmp_path / "metrics.jsonl")

@@ -46,8 +46,8 @@ def make_run(steps: int = 4, **changes: Any) -> tuple[Run, Diary]:
     def train_step(step: int, micro_batches: Any, stop_signal: int, digest: int) -> StepResult:
         return StepResult(Totals(1, 1, 1, stop_signal), torch.tensor(1.0), torch.tensor(1.0), torch.tensor(0))
 
-    def save(batches: StepBatches) -> None:
-        diary.events.append(f"save {batches.step}")
+    def save(batches: StepBatches, owes_evaluation: bool) -> None:
+        diary.events.append(f"save {batches.step}" + ", to be evaluated" * owes_evaluation)
 
     run = Run(
         steps=[StepBatches(step, step / steps, (), is_last=step == steps) for step in range(1, steps + 1)],
@@ -55,7 +55,12 @@ def make_run(steps: int = 4, **changes: Any) -> tuple[Run, Diary]:
         report=diary,  # type: ignore[arg-type]
         stop_signal=lambda: 0,
         evaluate=lambda: (2.0, 10),
-        saves=Saves(save, check=lambda: None, finish=lambda: diary.events.append("wait")),
+        saves=Saves(
+            save,
+            mark_best=lambda step: diary.events.append(f"best {step}"),
+            check=lambda: None,
+            finish=lambda: diary.events.append("wait"),
+        ),
         rows_of_all_ranks=lambda rows: rows,
         evaluate_at_start=False,
         evaluate_every_steps=None,
@@ -98,6 +103,32 @@ def test_a_stop_ends_the_step_saves_and_does_not_evaluate() -> None:
     run, diary = make_run(stop_signal=signals, log_every_steps=100)
     assert fit(run) == 15
     assert diary.events == ["step", "step", "log 2", "save 2", "wait"]
+
+
+@pytest.mark.parametrize(("changes", "owed"), [({"evaluate_every_steps": 2}, True), ({"steps": 2}, True),
+                                             ({"steps": 2, "evaluate": None}, False)])  # fmt: skip
+def test_a_stop_on_a_step_to_be_evaluated_leaves_that_to_the_run_that_goes_on(
+    changes: dict[str, Any], owed: bool
+) -> None:
+    run, diary = make_run(stop_signal=iter([0, 15]).__next__, log_every_steps=100, **changes)
+    assert fit(run) == 15
+    assert diary.events == ["step", "step", "log 2", "save 2" + ", to be evaluated" * owed, "wait"]
+
+
+def test_what_a_stop_has_left_is_evaluated_first() -> None:
+    losses = iter([2.0, 3.0])
+    best = Best(loss=2.5, step=1)
+    changes = {"evaluate": lambda: (next(losses), 10), "owed_evaluation": 2, "best": best}
+    assert events(keep_best=True, log_every_steps=4, **changes) == [
+        "eval 2", "best 2", "log 4", "eval 4", "save 4", "wait"
+    ]  # fmt: skip
+    assert (best.loss, best.step) == (2.0, 2)
+
+
+def test_what_a_stop_has_left_may_be_the_last_evaluation() -> None:
+    patience_over = {"owed_evaluation": 2, "best": Best(patience=2, loss=1.0, step=1, evaluations_since=1)}
+    assert events(**patience_over) == ["eval 2", "say no further steps: 2 evaluations without a lower loss"]
+    assert events(owed_evaluation=4, steps=0) == ["eval 4"]
 
 
 def test_nothing_is_saved_after_a_step_that_was_not_finite() -> None:
@@ -145,7 +176,7 @@ def test_an_error_of_a_save_surfaces_at_the_next_step() -> None:
 
     run, diary = make_run()
     with pytest.raises(CheckpointError):
-        fit(replace(run, saves=Saves(lambda batches: None, check, lambda: None)))
+        fit(replace(run, saves=Saves(lambda *step: None, lambda step: None, check, lambda: None)))
     assert diary.events == ["step"]
 
 
