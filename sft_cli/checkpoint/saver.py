@@ -1,4 +1,4 @@
-"""Checkpoints beside training: the loop waits for a copy in host memory, and a thread writes that."""
+"""Checkpoints beside training: the next update waits for a copy in host memory, and a thread writes that."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any, Self
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.checkpoint._state_dict_stager import StateDictStager
 
 from sft_cli.checkpoint.commit import Target, mark_best, write_checkpoint
+from sft_cli.checkpoint.host_copy import HostCopy
 from sft_cli.checkpoint.host_memory import available_bytes
 from sft_cli.checkpoint.progress import Progress
 from sft_cli.checkpoint.state import Generators, local_bytes, training_state
@@ -40,7 +40,8 @@ class CheckpointSaver:
     """Enter it before the first save, on every rank; leaving it waits for what is being written.
 
         with CheckpointSaver(target, model, optimizer, generators, device, said) as saver:
-            saver.save(progress)     # returns once the copy is made
+            saver.save(progress)     # returns while a copy is made
+            saver.hold_updates()     # before the next update
             saver.check()            # raises what went wrong since
 
     Args:
@@ -67,12 +68,9 @@ class CheckpointSaver:
         self._ranks_here = ranks_here
         # Collectives of the thread must not mix with those of the loop.
         self._group = dist.new_group(backend="gloo", timeout=_WRITE_TIMEOUT)
-        self._device = device
-        # Not torch's DefaultStager around it: in 2.11 that closes it after the first copy, and its second one raises.
-        self._stager = StateDictStager(pin_memory=device.type == "cuda")
+        self._copy = HostCopy(device)
         self._writing: _Writing | None = None
         self._has_copied = False
-        """The memory of the first copy is used again for all later ones."""
 
     def __enter__(self) -> Self:
         return self
@@ -84,9 +82,10 @@ class CheckpointSaver:
         # the thread waits for a rank that may be gone.
         if error is None or isinstance(error, SftError):
             self.finish()
+            self._copy.release()
 
     def save(self, progress: Progress) -> None:
-        """Returns when weights and moments may change again. Waits for the checkpoint before this one.
+        """Weights and moments may change again after `hold_updates`. Waits for the checkpoint before this one.
 
         Raises:
             CheckpointError: the one before this could not be written, or (where host memory is too small for a copy,
@@ -96,14 +95,16 @@ class CheckpointSaver:
         state = training_state(self._model, self._optimizer, self._generators)
         sizes = self._sizes(local_bytes(state))
         if sizes.can_copy:
-            copy = self._stager.stage(state, non_blocking=self._device.type == "cuda")
-            if self._device.type == "cuda":
-                torch.cuda.synchronize(self._device)
+            copy = self._copy.take(state)
             self._has_copied = True
             self._start(copy, sizes.total, progress)
         else:
             self._start(state, sizes.total, progress)
             self.finish()
+
+    def hold_updates(self) -> None:
+        """What changes weights and moments on the device from now on comes after the copy of the last save."""
+        self._copy.hold_device()
 
     def mark_best(self, step: int) -> None:
         """Makes a checkpoint that is complete the best one.
@@ -140,6 +141,7 @@ class CheckpointSaver:
     def _start(self, state: Any, size: int, progress: Progress) -> None:
         def write() -> None:
             try:
+                self._copy.wait()
                 writing.path.append(write_checkpoint(self._target, state, size, progress, self._group))
             except BaseException as error:  # raised again in the main thread, by `finish`; torch's is no Exception
                 writing.error.append(error)

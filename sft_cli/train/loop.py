@@ -19,7 +19,7 @@ class Saves:
     """How checkpoints are written beside training."""
 
     save: Callable[[StepBatches, bool], None]
-    """Returns when weights may change again. The second says whether the step's evaluation is left to be done."""
+    """Returns when steps may be taken again. The second says whether the step's evaluation is left to be done."""
     mark_best: Callable[[int], None]
     """Makes the checkpoint of a step, which is complete, that of the best evaluation."""
     check: Callable[[], None]

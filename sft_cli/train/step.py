@@ -77,6 +77,8 @@ class TrainStep:
     reduction: GradientReduction = field(default_factory=GradientReduction.of_one_process)
     in_backward: InBackward | None = None
     """Where backward itself updates: `optimizer.in_backward`."""
+    before_update: Callable[[], None] = lambda: None
+    """Called when a step is about to change the weights."""
     after_update: Callable[[], None] = lambda: None
     """Called when a step has changed the weights."""
     meters: StepMeters = field(default_factory=NoMeters)
@@ -111,6 +113,7 @@ class TrainStep:
         is_bad = ~(loss.isfinite() & grad_norm.isfinite())
         self.first_bad_step.add_(step * (is_bad & (self.first_bad_step == 0)))
         if self.in_backward is None:
+            self.before_update()
             self._update(is_bad)
         self.after_update()
         self.meters.end()
@@ -159,6 +162,8 @@ class TrainStep:
                 total = self.model(batch.model_inputs(), batch.supervised_positions, batch.supervised_targets)
             micro_loss = total / supervised_tokens
             self.meters.mark(BACKWARD)
+            if self.in_backward is not None:
+                self.before_update()
             with marked(BACKWARD):
                 micro_loss.backward()
             loss += micro_loss.detach()

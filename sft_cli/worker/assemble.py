@@ -129,7 +129,7 @@ def assemble_meter(plan: Plan, device: torch.device, before: Totals | None = Non
 def assemble_saver(
     plan: Plan, folder: RunFolder, train_step: TrainStep, report: Report, ranks: Ranks
 ) -> CheckpointSaver:
-    return CheckpointSaver(
+    saver = CheckpointSaver(
         Target(folder.checkpoints, plan.recipe.checkpoint.keep, (folder.exactness_json, folder.plan_json)),
         train_step.model,
         train_step.optimizer,
@@ -138,6 +138,8 @@ def assemble_saver(
         lambda path: report.say(f"saved {path}"),
         ranks_here=ranks.local_world_size,
     )
+    train_step.before_update = saver.hold_updates
+    return saver
 
 
 def assemble_run(

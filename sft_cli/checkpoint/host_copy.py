@@ -1,0 +1,120 @@
+"""A copy of a rank's state in host memory, made while the GPU computes the next step's gradients.
+
+Not torch's `StateDictStager`: the host waits for its copies, it walks a state for longer than some steps take, and in
+torch 2.11 what torch puts around it closes it after the first.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+_ALIGNMENT = 256
+"""Bytes between where two tensors begin, so that any dtype may lie there."""
+
+
+class HostCopy:
+    """One copy, whose memory is used again by the next.
+
+        state = copies.take(state)      # on the host, but perhaps not whole yet
+        copies.hold_device()            # what changes the tensors, on the device, comes after the copy
+        copies.wait()                   # now it is whole
+
+    Args:
+        device: of the tensors, or of most: some may be on the host. On a GPU `take` returns while they are copied.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._memory = torch.empty(0, dtype=torch.uint8)
+        self._is_whole: torch.cuda.Event | None = None
+        self._sources: Any = None
+        """The state that is being copied; it has to live on until then."""
+
+    @torch.no_grad()
+    def take(self, state: Any) -> Any:
+        """The same nested dicts, lists and tuples with tensors on the host; a DTensor stays one.
+
+        Raises:
+            torch.AcceleratorError: what the device did before has failed.
+        """
+        *begins, size = itertools.accumulate((_room(tensor) for tensor in _tensors(state)), initial=0)
+        if size > self._memory.nbytes:
+            self.release()
+            self._memory = _registered(size, self._device)
+        places = iter(begins)
+        if self._stream is None:
+            return self._copied(state, places)
+        self._sources = state
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
+            copied = self._copied(state, places)
+        self._is_whole = self._stream.record_event()
+        return copied
+
+    def hold_device(self) -> None:
+        """What is launched from now on, on the current stream, comes after the copy; the host does not wait."""
+        if self._is_whole is not None:
+            torch.cuda.current_stream(self._device).wait_event(self._is_whole)
+
+    def wait(self) -> None:
+        """Until the copy is whole. Any thread may."""
+        if self._is_whole is not None:
+            self._is_whole.synchronize()
+        self._sources = None
+
+    def release(self) -> None:
+        """Gives its memory back; nothing may be copied to it any more."""
+        if self._memory.nbytes and self._stream is not None:
+            torch.cuda.cudart().cudaHostUnregister(self._memory.data_ptr())
+        self._memory = torch.empty(0, dtype=torch.uint8)
+
+    def _copied(self, value: Any, places: Iterator[int]) -> Any:
+        if isinstance(value, DTensor):
+            return DTensor(self._copied(value.to_local(), places), value._spec, requires_grad=False)  # type: ignore[call-arg]
+        if isinstance(value, Tensor):
+            begin = next(places)
+            host = self._memory[begin : begin + value.nbytes].view(value.dtype).view(value.shape)
+            return host.copy_(value.detach(), non_blocking=True)
+        if isinstance(value, dict):
+            return {key: self._copied(part, places) for key, part in value.items()}
+        if isinstance(value, list | tuple):
+            return type(value)(self._copied(part, places) for part in value)
+        return copy.deepcopy(value)
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """Local ones, in the order in which they are copied."""
+    if isinstance(value, DTensor):
+        yield value.to_local()
+    elif isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _tensors(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _tensors(part)
+
+
+def _room(tensor: Tensor) -> int:
+    return -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def _registered(size: int, device: torch.device) -> Tensor:
+    """(size,) uint8, to which a GPU copies at the link's full speed, and while it computes.
+
+    Registered and not allocated as pinned: torch's allocator of pinned memory rounds up to a power of two. Where the
+    system does not let so much be registered, copies are slower, and the host waits for them.
+    """
+    memory = torch.empty(size, dtype=torch.uint8)
+    if device.type == "cuda" and size:
+        torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.nbytes, 0)
+    return memory
