@@ -83,9 +83,12 @@ class InBackward:
             self._squares.append(norm.square() / copies)
             is_bad = ~norm.isfinite() | self._is_rehearsal
             optimizer.found_inf = is_bad.float()  # type: ignore[attr-defined]
-        groups, optimizer.param_groups = optimizer.param_groups, [{**group, "params": [parameter]}]
-        optimizer.step()
-        optimizer.param_groups = groups
+        if isinstance(optimizer, LowPrecisionAdamW):
+            optimizer.update(parameter, group)
+        else:
+            groups, optimizer.param_groups = optimizer.param_groups, [{**group, "params": [parameter]}]
+            optimizer.step()
+            optimizer.param_groups = groups
         parameter.grad = None
 
     def _constant_flag(self, device: torch.device) -> Tensor:

@@ -85,7 +85,44 @@ class LowPrecisionAdamW(torch.optim.Optimizer):
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    self._update(parameter, group)
+                    self.update(parameter, group)
+
+    @torch.no_grad()
+    def update(self, parameter: nn.Parameter, group: dict[str, Any]) -> None:
+        """`step` of one parameter, which has a gradient, without what torch puts around every `step`."""
+        shard, state = self._shards[parameter], self.state[parameter]
+        offload = self._offload if self._offload is not None and parameter in self._offload else None
+        is_bad = self.found_inf.to(parameter.device)  # already there, but with CPU offload
+        work = Slice(
+            weights=_local(parameter).view(-1),
+            gradient=_local(parameter.grad).reshape(-1),
+            moments=tuple(_local(state[name]).view(-1) for name in MOMENTS)
+            if offload is None
+            else offload.fetch(parameter),
+            scales=tuple(_local(state[f"{name}_scale"]).view(-1) for name in MOMENTS) if shard.block else None,
+            block=shard.block,
+            step=state["step"],
+            next_step=self._spare_steps[parameter],
+            is_bad=is_bad,
+            learning_rate=group["lr"],
+            weight_decay=group["weight_decay"],
+            betas=group["betas"],
+            eps=group["eps"],
+            key=shard.key,
+            stochastic_rounding=self.stochastic_rounding and parameter.dtype == torch.bfloat16,
+            first=shard.first,
+        )
+        if not self.sums_squares(parameter):
+            update_on_host(work)
+        else:
+            # Here, because only torch builds for GPUs bring Triton along.
+            from sft_cli.optim.update_triton import programs, update_on_device
+
+            count = programs(work.weights.numel())
+            update_on_device(work, None if self.squares is None else self.squares.places(count, work.weights.device))
+        state["step"], self._spare_steps[parameter] = work.next_step, work.step
+        if offload is not None:
+            offload.give_back(parameter)
 
     def sums_squares(self, parameter: nn.Parameter) -> bool:
         """Whether its update sums the squares of its gradient on the way, if there are `squares`."""
@@ -135,41 +172,6 @@ class LowPrecisionAdamW(torch.optim.Optimizer):
             # Not at exit, when the driver may be gone already.
             weakref.finalize(offload, release, memory).atexit = False
         return offload
-
-    def _update(self, parameter: nn.Parameter, group: dict[str, Any]) -> None:
-        shard, state = self._shards[parameter], self.state[parameter]
-        offload = self._offload if self._offload is not None and parameter in self._offload else None
-        is_bad = self.found_inf.to(parameter.device)  # already there, but with CPU offload
-        work = Slice(
-            weights=_local(parameter).view(-1),
-            gradient=_local(parameter.grad).reshape(-1),
-            moments=tuple(_local(state[name]).view(-1) for name in MOMENTS)
-            if offload is None
-            else offload.fetch(parameter),
-            scales=tuple(_local(state[f"{name}_scale"]).view(-1) for name in MOMENTS) if shard.block else None,
-            block=shard.block,
-            step=state["step"],
-            next_step=self._spare_steps[parameter],
-            is_bad=is_bad,
-            learning_rate=group["lr"],
-            weight_decay=group["weight_decay"],
-            betas=group["betas"],
-            eps=group["eps"],
-            key=shard.key,
-            stochastic_rounding=self.stochastic_rounding and parameter.dtype == torch.bfloat16,
-            first=shard.first,
-        )
-        if not self.sums_squares(parameter):
-            update_on_host(work)
-        else:
-            # Here, because only torch builds for GPUs bring Triton along.
-            from sft_cli.optim.update_triton import programs, update_on_device
-
-            count = programs(work.weights.numel())
-            update_on_device(work, None if self.squares is None else self.squares.places(count, work.weights.device))
-        state["step"], self._spare_steps[parameter] = work.next_step, work.step
-        if offload is not None:
-            offload.give_back(parameter)
 
 
 def _new_state(parameter: nn.Parameter, block: int | None) -> dict[str, Tensor]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
+from sft_cli.plan.architecture import Architecture
 from sft_cli.plan.flops import delta_rule_flops
 from sft_cli.plan.parameters import count_parameters
 from sft_cli.plan.plan import Plan
@@ -187,7 +188,7 @@ def _recomputed_layers(plan: Plan) -> int:
 def reached_tflops(summary: Summary, plan: Plan) -> float | None:
     """What the step's matrix products reach, TFLOP/s of one GPU; None without one.
 
-    Their FLOPs over their time, with 6 for each linear weight and slot, 2 more in a recomputed layer, and 6 for each
+    Their FLOPs over their time, with 6 for each linear weight and slot, 2 more where it is recomputed, and 6 for each
     weight of the head and supervised token: the head works only where the loss looks.
     """
     row = summary.gpu.kinds.get(GEMM)
@@ -195,7 +196,14 @@ def reached_tflops(summary: Summary, plan: Plan) -> float | None:
         return None
     parameters, ranks = count_parameters(plan.model.architecture()), plan.world.ranks
     layers = [layer.matmul for layer in parameters.layers]
-    recomputed = sum(layers[: _recomputed_layers(plan)])
+    count = _recomputed_layers(plan)
+    recomputed = sum(layers[:count]) - sum(_last_product(plan.model.architecture(), layer) for layer in range(count))
     slots, supervised = summary.facts.slots / ranks, summary.facts.supervised_tokens / ranks
     flops = (6 * sum(layers) + 2 * recomputed) * slots + 6 * parameters.head_matmul * supervised
     return flops / row.seconds / 1e12
+
+
+def _last_product(shape: Architecture, layer: int) -> int:
+    """Weights of a layer's last product, where nothing that is saved comes after it: recomputation ends before it."""
+    is_followed_by_norm = shape.norms_per_layer > 2
+    return 0 if shape.sparse[layer] or is_followed_by_norm else shape.intermediate_size * shape.hidden_size

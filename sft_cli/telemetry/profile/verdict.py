@@ -44,6 +44,6 @@ def _products(summary: Summary, plan: Plan) -> str | None:
         return None
     share = summary.kind_share(GEMM)
     return (
-        f"Matrix products are {share:.0%} of it and reach about {reached:.0f} TFLOP/s; one large one alone reaches "
-        f"{ceiling:.0f} on this card."
+        f"Matrix products are {share:.0%} of it and reach about {reached:.0f} TFLOP/s; one large one alone, "
+        f"without a pause, {ceiling:.0f} on this card."
     )
