@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -34,6 +36,7 @@ class HostCopy:
         self._device = device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._memory = torch.empty(0, dtype=torch.uint8)
+        self._unregister: Callable[[], object] = lambda: None
         self._is_whole: torch.cuda.Event | None = None
         self._sources: Any = None
         """The state that is being copied; it has to live on until then."""
@@ -48,7 +51,8 @@ class HostCopy:
         *begins, size = itertools.accumulate((_room(tensor) for tensor in _tensors(state)), initial=0)
         if size > self._memory.nbytes:
             self.release()
-            self._memory = _registered(size, self._device)
+            self._memory = torch.empty(size, dtype=torch.uint8)
+            self._register()
         places = iter(begins)
         if self._stream is None:
             return self._copied(state, places)
@@ -72,9 +76,27 @@ class HostCopy:
 
     def release(self) -> None:
         """Gives its memory back; nothing may be copied to it any more."""
-        if self._memory.nbytes and self._stream is not None:
-            torch.cuda.cudart().cudaHostUnregister(self._memory.data_ptr())
+        self._unregister()
         self._memory = torch.empty(0, dtype=torch.uint8)
+
+    def _register(self) -> None:
+        """So that the GPU copies to the memory at the link's full speed, and while it computes.
+
+        Not allocated as pinned: torch's allocator of pinned memory rounds up to a power of two. Where the system does
+        not let so much be registered, copies are slower, and the host waits for them.
+        """
+        if self._device.type != "cuda":
+            return
+        place = self._memory.data_ptr()
+        if int(torch.cuda.cudart().cudaHostRegister(place, self._memory.nbytes, 0)):
+            # The driver keeps the error for whoever asks next, which would be torch, of something that went well.
+            with suppress(torch.AcceleratorError):
+                torch.zeros(1, device=self._device)
+            return
+        # Else other memory that comes to lie there could not be registered. Not at exit: the driver may be gone.
+        finalizer = weakref.finalize(self, torch.cuda.cudart().cudaHostUnregister, place)
+        finalizer.atexit = False
+        self._unregister = finalizer
 
     def _copied(self, value: Any, places: Iterator[int]) -> Any:
         if isinstance(value, DTensor):
@@ -106,15 +128,3 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 
 def _room(tensor: Tensor) -> int:
     return -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
-
-
-def _registered(size: int, device: torch.device) -> Tensor:
-    """(size,) uint8, to which a GPU copies at the link's full speed, and while it computes.
-
-    Registered and not allocated as pinned: torch's allocator of pinned memory rounds up to a power of two. Where the
-    system does not let so much be registered, copies are slower, and the host waits for them.
-    """
-    memory = torch.empty(size, dtype=torch.uint8)
-    if device.type == "cuda" and size:
-        torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.nbytes, 0)
-    return memory
