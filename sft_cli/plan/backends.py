@@ -101,7 +101,6 @@ BACKENDS: dict[str, tuple[Backend, ...]] = {
         Backend(
             "sftune", "sftune's own convolution with SiLU, which writes queries, keys and values each by itself",
             TRITON, compute_capability=AMPERE, head_dims="four taps",
-            is_automatic=False,
         ),
         Backend(
             "causal_conv1d", "causal-conv1d's convolution with SiLU, told each token's segment",

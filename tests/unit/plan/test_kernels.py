@@ -49,7 +49,7 @@ def test_a_cpu_runs_the_references(make_plan: MakePlan) -> None:
 
 def test_a_gpu_runs_flash_linear_attention_and_varlen(make_plan: MakePlan) -> None:
     kernels = make_plan(hardware=H200, model=HYBRID).recipe.kernels
-    assert (kernels.linear_attention, kernels.conv, kernels.attention) == ("fla", "fla", "varlen")
+    assert (kernels.linear_attention, kernels.conv, kernels.attention) == ("fla", "sftune", "varlen")
 
 
 EXTRA = Hardware(
@@ -59,7 +59,7 @@ EXTRA = Hardware(
     compute_capability=(9, 0),
     packages={**PACKAGES, "flash-qla": "0.1.3", "liger-kernel": "0.8.5"},
 )
-FAST = ("flash_qla", "fla", "varlen", "liger", "fla", "liger")
+FAST = ("flash_qla", "sftune", "varlen", "liger", "fla", "liger")
 
 
 def of_layers(kernels: KernelsSection) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ def test_with_the_extra_gpu_every_layer_has_a_fast_kernel(make_plan: MakePlan, h
 
 def test_what_keeps_a_faster_kernel_away_is_told(make_plan: MakePlan, tmp_path: Path) -> None:
     plan = make_plan(hardware=H200, model=HYBRID)
-    assert of_layers(plan.recipe.kernels) == ("fla", "fla", "varlen", "torch", "fla", "torch")
+    assert of_layers(plan.recipe.kernels) == ("fla", "sftune", "varlen", "torch", "fla", "torch")
     assert "flash_qla won't do: no flash-qla from 0.1.3 on is installed" in chosen(plan)["linear_attention"].because
     assert "liger won't do: no liger-kernel from 0.8.5 on is installed" in chosen(plan)["norm"].because
     config = {**read_shape("qwen3.5-0.8b"), "linear_value_head_dim": 64}
@@ -87,7 +87,7 @@ def test_what_keeps_a_faster_kernel_away_is_told(make_plan: MakePlan, tmp_path: 
 
 def test_norms_and_mlp_are_exact_in_float32_and_products_are_not(make_plan: MakePlan) -> None:
     plan = make_plan(hardware=EXTRA, model={**HYBRID, "dtype": "float32"})
-    assert of_layers(plan.recipe.kernels) == ("torch", "torch", "sdpa", "liger", "fla", "liger")
+    assert of_layers(plan.recipe.kernels) == ("torch", "sftune", "sdpa", "liger", "fla", "liger")
 
 
 def test_a_model_without_swiglu_keeps_its_mlp(make_plan: MakePlan, tmp_path: Path) -> None:
@@ -117,12 +117,12 @@ def test_a_named_kernel_that_is_missing_ends_with_its_install_line(
     assert str(caught.value.fix).startswith(install)
 
 
-def test_our_own_convolution_has_to_be_named_and_needs_triton_and_four_taps(
+def test_our_own_convolution_needs_triton_and_four_taps(
     make_plan: MakePlan, tmp_path: Path
 ) -> None:
     named = {"conv": "sftune"}
-    assert make_plan(hardware=EXTRA, model=HYBRID, kernels=named).recipe.kernels.conv == "sftune"
-    assert make_plan(hardware=EXTRA, model=HYBRID).recipe.kernels.conv == "fla"
+    assert make_plan(hardware=EXTRA, model=HYBRID).recipe.kernels.conv == "sftune"
+    assert make_plan(hardware=without("triton"), model=HYBRID).recipe.kernels.conv == "fla"
     with pytest.raises(KernelError, match=r"no Triton from 3\.6 on is installed"):
         make_plan(hardware=without("triton"), model=HYBRID, kernels=named)
     config = {**read_shape("qwen3.5-0.8b"), "linear_conv_kernel_dim": 3}
@@ -260,7 +260,7 @@ def test_who_asks_for_float32_gets_float32(make_plan: MakePlan) -> None:
     """The built-in recipe does, and has to run on a GPU as well."""
     exact = {**HYBRID, "dtype": "float32"}
     plan = make_plan(hardware=H200, model=exact)
-    assert (plan.recipe.kernels.linear_attention, plan.recipe.kernels.conv) == ("torch", "torch")
+    assert (plan.recipe.kernels.linear_attention, plan.recipe.kernels.conv) == ("torch", "sftune")
     assert "TF32" in chosen(plan)["linear_attention"].because
     with pytest.raises(KernelError, match="`fla` can't run this model here: Triton rounds"):
         make_plan(hardware=H200, model=exact, kernels={"conv": "fla"})
