@@ -117,9 +117,7 @@ def test_a_named_kernel_that_is_missing_ends_with_its_install_line(
     assert str(caught.value.fix).startswith(install)
 
 
-def test_our_own_convolution_needs_triton_and_four_taps(
-    make_plan: MakePlan, tmp_path: Path
-) -> None:
+def test_our_own_convolution_needs_triton_and_four_taps(make_plan: MakePlan, tmp_path: Path) -> None:
     named = {"conv": "sftune"}
     assert make_plan(hardware=EXTRA, model=HYBRID).recipe.kernels.conv == "sftune"
     assert make_plan(hardware=without("triton"), model=HYBRID).recipe.kernels.conv == "fla"
