@@ -32,7 +32,7 @@ SPREAD := -n $(PROCESSES) --dist loadfile --no-loadscope-reorder tests/smoke tes
 test: $(VENV)/.installed  ## unit, parity and smoke tests
 	$(BIN)/pytest $(SPREAD)
 
-test-long: $(VENV)/.installed  ## the runs that `make test` leaves out, so that it takes ten minutes on two cores
+test-long: $(VENV)/.installed  ## the runs that `make test` leaves out, to be over sooner
 	$(BIN)/pytest $(SPREAD) -m long
 
 faults: $(VENV)/.installed  ## kills a run thirty times and resumes it, fills disks, starts fifty times; an hour
