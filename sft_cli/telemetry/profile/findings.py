@@ -66,7 +66,8 @@ def _padding(summary: Summary, plan: Plan) -> Iterator[Finding]:
 
 def _slow_kernels(summary: Summary, plan: Plan) -> Iterator[Finding]:
     """On a GPU, of slots that torch fills. Delta rule: its time - its FLOPs / (0.12 * the card's GEMM ceiling), with
-    the FLOPs of forward, backward and what is recomputed. Convolution and norms: its time * (1 - 1 / speed-up)."""
+    the FLOPs of forward, backward and what is recomputed. Convolution and norms: its time * (1 - 1 / speed-up). In a
+    launch-bound step besides: their share of the kernels * the time in which the GPU waited for the next one."""
     if not summary.has_gpu:
         return
     kernels = plan.recipe.kernels
@@ -80,7 +81,7 @@ def _slow_kernels(summary: Summary, plan: Plan) -> Iterator[Finding]:
         else:
             cost = row.seconds * (1 - 1 / FUSED_SPEED_UP[slot])
         what = f"{slot} in {row.calls:,.0f} kernels of torch's, {row.seconds:.3f} s"
-        yield Finding(what, cost, _other_kernel(slot, plan))
+        yield Finding(what, cost + row.calls / summary.gpu.calls * _starved_seconds(summary), _other_kernel(slot, plan))
 
 
 def _other_kernel(slot: str, plan: Plan) -> str:
@@ -120,7 +121,13 @@ def _launches(summary: Summary, plan: Plan) -> Iterator[Finding]:
         f"launch-bound: the host takes {launching.enqueue_seconds:.3f} s to enqueue a step, the GPU "
         f"{summary.gpu_busy_seconds:.3f} s to run its {summary.gpu.calls:,.0f} kernels"
     )
-    yield Finding(what, launching.starved_seconds, f"batching.tokens: {2 * plan.recipe.batching.tokens}")
+    yield Finding(what, _starved_seconds(summary), f"batching.tokens: {2 * plan.recipe.batching.tokens}")
+
+
+def _starved_seconds(summary: Summary) -> float:
+    """Of a launch-bound step, what `_launches` says; of another none."""
+    launching = summary.launching
+    return 0.0 if launching is None or not summary.launch_bound else launching.starved_seconds
 
 
 def _recomputation(summary: Summary, plan: Plan) -> Iterator[Finding]:
