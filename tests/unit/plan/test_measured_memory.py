@@ -93,7 +93,7 @@ RUNS = {
     # Of the field notes' script.
     "8 layers of 27B, full": Run(
         42.0,
-        "optimizer step",
+        "gradient of the embedding",
         "qwen3.8-27b",
         {**SCRIPT, "kernels": {**LIGER, "loss": "liger"}},
         EIGHT_LAYERS,
