@@ -32,7 +32,7 @@ SPREAD := -n $(PROCESSES) --dist loadfile --no-loadscope-reorder tests/smoke tes
 test: $(VENV)/.installed  ## unit, parity and smoke tests
 	$(BIN)/pytest $(SPREAD)
 
-test-long: $(VENV)/.installed  ## the runs that `make test` leaves out, so that it takes ten minutes on two cores
+test-long: $(VENV)/.installed  ## the runs that `make test` leaves out, to be over sooner
 	$(BIN)/pytest $(SPREAD) -m long
 
 faults: $(VENV)/.installed  ## kills a run thirty times and resumes it, fills disks, starts fifty times; an hour
@@ -55,8 +55,8 @@ SHARED ?= ../shared
 bench-data: $(VENV)/.installed  ## rows a second and memory of tokenising and packing, 20,000 and 200,000 rows; minutes
 	$(BIN)/python tests/bench/data.py $(SHARED) 20000 200000
 
-parity-full: $(VENV)/.installed  ## every combination of sharding options, not only every pair; an hour
-	SFTUNE_PARITY_FULL=1 $(BIN)/pytest tests/parity/test_sharding.py
+parity-full: $(VENV)/.installed  ## every combination of sharding options, not only every pair; three at once, for an hour
+	printf '%s\n' qwen3_5 llama qwen3 | xargs -P 3 -I FAMILY env SFTUNE_PARITY_FULL=FAMILY $(BIN)/pytest -q tests/parity/test_sharding.py
 
 test-gpu: $(VENV)/.installed  ## the tests that need an NVIDIA GPU and flash-linear-attention; prints what it measured
 	$(BIN)/pip install --quiet --editable '.[gpu]'

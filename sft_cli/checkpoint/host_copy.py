@@ -30,10 +30,12 @@ class HostCopy:
 
     Args:
         device: of the tensors, or of most: some may be on the host. On a GPU `take` returns while they are copied.
+        say: told where that can't be.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, say: Callable[[str], None]) -> None:
         self._device = device
+        self._say = say
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._memory = torch.empty(0, dtype=torch.uint8)
         self._unregister: Callable[[], object] = lambda: None
@@ -82,16 +84,19 @@ class HostCopy:
     def _register(self) -> None:
         """So that the GPU copies to the memory at the link's full speed, and while it computes.
 
-        Not allocated as pinned: torch's allocator of pinned memory rounds up to a power of two. Where the system does
-        not let so much be registered, copies are slower, and the host waits for them.
+        Not allocated as pinned: torch's allocator of pinned memory rounds up to a power of two.
         """
         if self._device.type != "cuda":
             return
         place = self._memory.data_ptr()
-        if int(torch.cuda.cudart().cudaHostRegister(place, self._memory.nbytes, 0)):
+        if error := int(torch.cuda.cudart().cudaHostRegister(place, self._memory.nbytes, 0)):
             # The driver keeps the error for whoever asks next, which would be torch, of something that went well.
             with suppress(torch.AcceleratorError):
                 torch.zeros(1, device=self._device)
+            self._say(
+                f"{self._memory.nbytes / 2**30:.1f} GiB of host memory could not be pinned (CUDA error {error}): "
+                "training waits while each checkpoint is copied there, and copies are slower"
+            )
             return
         # Else other memory that comes to lie there could not be registered. Not at exit: the driver may be gone.
         finalizer = weakref.finalize(self, torch.cuda.cudart().cudaHostUnregister, place)

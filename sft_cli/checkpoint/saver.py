@@ -46,6 +46,7 @@ class CheckpointSaver:
 
     Args:
         said: told the path of each checkpoint that is complete; in the main thread.
+        say: told what makes saving slow.
         ranks_here: ranks that share this host's memory.
     """
 
@@ -58,6 +59,7 @@ class CheckpointSaver:
         device: torch.device,
         said: Callable[[Path], None],
         *,
+        say: Callable[[str], None] = lambda words: None,
         ranks_here: int = 1,
     ) -> None:
         self._target = target
@@ -68,7 +70,7 @@ class CheckpointSaver:
         self._ranks_here = ranks_here
         # Collectives of the thread must not mix with those of the loop.
         self._group = dist.new_group(backend="gloo", timeout=_WRITE_TIMEOUT)
-        self._copy = HostCopy(device)
+        self._copy = HostCopy(device, say)
         self._writing: _Writing | None = None
         self._has_copied = False
 

@@ -32,7 +32,8 @@ def gpus_text(plan: Plan, fit: Fit) -> str:
     """How many of its GPU a plan needs."""
     if fit.gpus_needed is None:
         return "no number of them is enough"
-    return f"{fit.gpus_needed:,} x {plan.world.gpu_name}"
+    spread = plan.recipe.sharding.backend == "none" and fit.gpus_needed > 1
+    return f"{fit.gpus_needed:,} x {plan.world.gpu_name}" + (", with `sharding.backend: fsdp2`" if spread else "")
 
 
 def misfit_warning(plan: Plan) -> str | None:

@@ -54,8 +54,9 @@ def joint_linear(x: Tensor, linears: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
 class Group:
     """Layers of one module: the first that it calls computes for all of them, and the others hand out what is there.
 
-    So a module keeps its own forward, whatever it does between those calls. Nothing is kept beyond it, and a layer that
-    is called from elsewhere, or with another tensor, is just called.
+    So a module keeps its own forward, whatever it does between those calls. Nothing is kept beyond it. A layer that is
+    called from elsewhere is just called; one that the module gives another tensor computes for all once more, so a
+    family names only layers that read the same one.
     """
 
     def __init__(self, linears: Sequence[nn.Linear]) -> None:

@@ -59,7 +59,7 @@ def _checkpoint_all(mode: str) -> dict[str, Any]:
 
 
 CHANGES = (
-    Change({"kernels.loss": "chunked"}, "the loss is a little slower"),
+    Change({"kernels.loss": "chunked"}, "nothing: it is the faster one, too"),
     Change({"sharding.defer_reduce": False}, "gradients are reduced after every micro-batch"),
     Change({"sharding.buffers": "allocator"}, "the allocator has more to do"),
     Change({"sharding.reshard_after_forward": True}, "every layer is gathered once more, in backward"),
@@ -77,7 +77,16 @@ CHANGES = (
         {"optimizer.in_backward": True, "train.max_grad_norm": None, "train.tokens_per_step": _one_micro_batch},
         "no clipping, and one micro-batch a step",
     ),
-    Change({"sharding.cpu_offload": True}, "slower: the update runs on the host"),
+    Change(
+        {
+            "sharding.cpu_offload": True,
+            # It goes with none of what one GPU is otherwise helped by.
+            "sharding.backend": "fsdp2",
+            "optimizer.in_backward": False,
+            "optimizer.offload": False,
+        },
+        "slower: the update runs on the host",
+    ),
 )
 """What costs least first."""
 
@@ -98,7 +107,8 @@ class Saving:
 @dataclass(frozen=True)
 class Fit:
     gpus_needed: int | None
-    """The fewest of this GPU that the recipe fits; None without a GPU, or where no number does."""
+    """The fewest of this GPU that the recipe fits, over several with FSDP2; None without a GPU, or where no number
+    does."""
     changes: tuple[Saving, ...]
     """Each alone, what saves most first."""
     changes_that_fit: tuple[Saving, ...] | None
@@ -178,8 +188,8 @@ class _Search:
     def gpus_needed(self) -> int | None:
         """Found by halving: each GPU more leaves less on every one."""
         replicas = self._recipe.sharding.replicas
-        if self._recipe.sharding.backend == "none":
-            return 1 if self._fits_on(1) else None
+        if self._recipe.sharding.backend == "none" and self._fits_on(1):
+            return 1
         few, many = 0, _MOST_GPUS // replicas
         if not self._fits_on(many * replicas):
             return None
@@ -212,7 +222,8 @@ class _Search:
 
     def _fits_on(self, ranks: int) -> bool:
         assert self._memory_gib is not None
-        return fits(self._peak(self._recipe, ranks).gib.total, self._memory_gib)
+        recipe = self._recipe if ranks == 1 else _replaced(self._recipe, ("sharding", "backend"), "fsdp2")
+        return fits(self._peak(recipe, ranks).gib.total, self._memory_gib)
 
     def _changed(self, taken: Sequence[Change]) -> Recipe:
         return reduce(lambda recipe, change: _apply(recipe, change, self._ranks), taken, self._recipe)
@@ -230,10 +241,13 @@ def _with_default_length(recipe: Recipe) -> Recipe:
 
 def _values(change: Change, recipe: Recipe, ranks: int) -> dict[str, Any]:
     values = {key: value(recipe, ranks) if callable(value) else value for key, value in change.keys.items()}
-    if values.get(_OTHERS) == recipe.sharding.activation_checkpointing.others:
-        # As mostly: then the recipe does not name the key, and neither does the change.
-        del values[_OTHERS]
-    return values
+    # What is so already, as mostly, the recipe need not name, and neither does the change; but for its own word.
+    first = next(iter(values))
+    return {key: value for key, value in values.items() if key == first or value != _value(recipe, key)}
+
+
+def _value(recipe: Recipe, key: str) -> Any:
+    return reduce(getattr, key.split("."), recipe)
 
 
 def _apply(recipe: Recipe, change: Change, ranks: int) -> Recipe:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from sft_cli.plan.architecture import Architecture
 from sft_cli.plan.backends import Package
-from sft_cli.plan.gpus import has_float8
 from sft_cli.plan.hardware import Hardware
 from sft_cli.plan.hindrances import Hindrance, missing
 from sft_cli.plan.model_types import GENERIC
@@ -89,8 +88,6 @@ def _hindrance(recipe: Recipe, shape: Architecture, hardware: Hardware) -> Hindr
     off = "Write `float8: none`."
     if not hardware.gpus and not hardware.named:
         return Hindrance("it needs a GPU, and none is visible", off)
-    if hardware.named and hardware.gpu_name is not None and not has_float8(hardware.gpu_name):
-        return Hindrance(f"{hardware.gpu_name} has no float8 matrix products", off)
     capability = hardware.compute_capability
     if capability is not None and capability < ADA:
         has, needs = (".".join(map(str, version)) for version in (capability, ADA))

@@ -23,7 +23,7 @@ class Hardware:
     named: bool = False
     """The GPU was named with `--gpu`: plan for it, whether or not this machine has one."""
     compute_capability: tuple[int, int] | None = None
-    """Of the smallest visible GPU; None without one, and for a named one."""
+    """Of the smallest visible GPU, or of the named one; None without one."""
     packages: Mapping[str, str] = field(default_factory=dict)
     """Versions of the kernel packages that are installed here, by distribution; looked for where there is a GPU."""
     has_nvcc: bool = True
@@ -45,7 +45,9 @@ def find_hardware(gpu: str | None = None) -> Hardware:
     devices = visible(list_devices(mig_uuids), setting)
     if gpu is not None:
         named = find_gpu(gpu)
-        return Hardware(len(devices), named.name, named.memory_gib, named=True)
+        return Hardware(
+            len(devices), named.name, named.memory_gib, named=True, compute_capability=named.compute_capability
+        )
     if not devices:
         return Hardware(0, None, None)
     smallest = min(devices, key=lambda device: device.memory_gib)

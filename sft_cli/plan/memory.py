@@ -121,7 +121,7 @@ def moments(recipe: Recipe, shape: Architecture, sizes: ShardedBytes) -> Iterato
             buffers=sizes.gathered_for_loss(in_forward=recipe.kernels.loss != "torch") + sizes.buffers,
         )
     # A tied weight's gradient stays whole to the end of backward, where that of the embedding joins it.
-    done, tied = (0, sizes.made(sizes.head)) if sizes.is_tied else (sizes.head, 0.0)
+    done, tied = (0, sizes.made(sizes.head, is_layer=False)) if sizes.is_tied else (sizes.head, 0.0)
     if not sizes.is_tied:
         yield Moment(
             "gradient of the output projection",

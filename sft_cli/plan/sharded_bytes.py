@@ -137,18 +137,20 @@ class ShardedBytes:
             return (self.count.total - done) * self.reduce + done * reduced
         return self.count.total * reduced
 
-    def made(self, parameters: int) -> float:
+    def made(self, parameters: int, *, is_layer: bool = True) -> float:
         """Of gradients as backward makes them, of one group: whole, in the compute dtype. Without FSDP2 they become
-        the masters' as soon as they are there: those of weights that read one input together, an MLP's two being the
-        most, less than half of a layer."""
-        return parameters * self.compute / (1 if self.is_fsdp else 2)
+        the masters' as soon as they are there: of a layer those of weights that read one input together, an MLP's two
+        being the most, less than half; of head and embedding, one weight each, all in the wider dtype."""
+        if self.is_fsdp:
+            return parameters * self.compute
+        return parameters * (self.compute / 2 if is_layer else max(self.compute, self.master))
 
     def reducing(self, parameters: int, *, is_layer: bool = True) -> float:
         """Of one group's gradients at the worst moment of their reduction: made and copied into the input of the
         reduce-scatter; or its input and its output, with another copy: that in the masters' dtype, or the one that
         replicas sum."""
         if not self.is_fsdp:
-            return self.made(parameters)
+            return self.made(parameters, is_layer=is_layer)
         copies = [self.master if self.reduce != self.master else 0]
         if self.recipe.sharding.replicas > 1:
             copies.append(self.reduce)

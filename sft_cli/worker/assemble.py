@@ -136,6 +136,7 @@ def assemble_saver(
         training_generators(train_step.device),
         train_step.device,
         lambda path: report.say(f"saved {path}"),
+        say=report.say,
         ranks_here=ranks.local_world_size,
     )
     train_step.before_update = saver.hold_updates

@@ -13,7 +13,7 @@ DEVICE = torch.device("cuda", 0)
 
 def test_an_update_comes_after_the_copy_and_the_host_does_not_wait() -> None:
     weights = [torch.full((1 << 26,), 1.0, device=DEVICE) for _ in range(8)]
-    copies = HostCopy(DEVICE)
+    copies = HostCopy(DEVICE, print)
     copies.take(weights)  # its memory is new
     copies.wait()
     weights[0].mul_(1)  # loading a kernel waits for the device
@@ -34,7 +34,7 @@ def test_an_update_comes_after_the_copy_and_the_host_does_not_wait() -> None:
 
 def test_its_memory_can_be_had_again() -> None:
     for _ in range(3):
-        copies = HostCopy(DEVICE)
+        copies = HostCopy(DEVICE, print)
         copies.take([torch.ones(1 << 24, device=DEVICE)])
         copies.wait()
         del copies

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,23 @@ TINY_VISION = {
         "patch_size": 14,
     },
 }
+
+
+USUALLY_TIED = ("gemma3", "qwen3")
+
+
+def each(families: Iterable[str]) -> list[Any]:
+    """Every family with its head tied to the embedding and not; the rarer of the two is a long test."""
+    return [
+        pytest.param(
+            family,
+            tied,
+            id=f"{family}-{'tied' if tied else 'untied'}",
+            marks=[] if tied == (family in USUALLY_TIED) or family == "qwen3_5" else pytest.mark.long,
+        )
+        for family in families
+        for tied in (False, True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -130,8 +148,7 @@ def build(config: dict[str, Any], auto: Any = AutoModelForCausalLM) -> PreTraine
 
 
 @pytest.mark.usefixtures("environment")
-@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
-@pytest.mark.parametrize("family", list(CONFIGS))
+@pytest.mark.parametrize(("family", "tied"), each(CONFIGS))
 def test_from_a_source_to_a_folder_like_it(
     family: str, tied: bool, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,8 +184,7 @@ def test_random_weights_leave_what_transformers_would_write(
 
 
 @pytest.mark.usefixtures("environment")
-@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
-@pytest.mark.parametrize("family", ["qwen3_5", "qwen3_5_moe", "gemma3"])
+@pytest.mark.parametrize(("family", "tied"), each(["qwen3_5", "qwen3_5_moe", "gemma3"]))
 def test_of_a_vision_language_model_the_text_is_trained(
     family: str, tied: bool, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

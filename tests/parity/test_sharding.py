@@ -45,10 +45,13 @@ OPTIONS: dict[str, list[Any]] = {
 }
 """Keys of the recipe's `sharding`, and the model. Every run accumulates over micro-batches."""
 
-IS_FULL = "SFTUNE_PARITY_FULL" in os.environ
+FULL = os.environ.get("SFTUNE_PARITY_FULL")
+"""A family, all of whose combinations are run."""
 SHORT = OPTIONS | {"family": ["qwen3_5", "qwen3"], "prefetch": [1, 2]}
 RUNS = (
-    [dict(zip(OPTIONS, values, strict=True)) for values in product(*OPTIONS.values())] if IS_FULL else pairwise(SHORT)
+    [dict(zip(OPTIONS, values, strict=True)) for values in product(*(OPTIONS | {"family": [FULL]}).values())]
+    if FULL
+    else pairwise(SHORT)
 )
 PLAIN = {key: values[0] for key, values in OPTIONS.items()}
 HYBRID = [

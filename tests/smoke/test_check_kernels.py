@@ -6,6 +6,7 @@ import json
 import time
 from pathlib import Path
 
+from support.busy import allowed
 from support.kernel_packages import causal_conv1d, write_packages
 from support.no_network import python_path
 from support.sftune import sftune
@@ -30,4 +31,4 @@ def test_every_reference_is_checked_in_half_a_minute_whatever_is_installed(tmp_p
     assert found["conv", "causal_conv1d"]["status"] == found["attention", "flash_attention_2"]["status"] == "broken"
     assert found["conv", "causal_conv1d"]["detail"] == "OSError: undefined symbol: x"
     assert found["attention", "flash_attention_2"]["detail"].startswith("killed by SIGSEGV")
-    assert seconds < 30
+    assert seconds < allowed(30)

@@ -42,6 +42,7 @@ def test_a_dry_run_inside_torchrun_leaves_nothing(tmp_path: Path) -> None:
     assert not list((tmp_path / "tmp").glob("sftune-*"))
 
 
+@pytest.mark.long
 def test_a_loss_that_is_no_number_ends_with_7(tmp_path: Path) -> None:
     ended = sftune("train", *tiny(tmp_path, **{"optimizer.learning_rate": "1e30"}), cwd=tmp_path)
     assert ended.code == 7

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.busy import allowed
 from support.command_line import ROOT
 from support.fake_hub import FakeHub, fake_hub
 from support.models import CONFIGS
@@ -106,14 +107,11 @@ def test_a_refusal_comes_within_seconds(
     the_hub.model("owner/silent", hangs=True)
     the_hub.dataset("owner/closed", {"x.jsonl": "{}"}, gated=True)
     path = recipe(tmp_path, {"path": model}, data)
-    for _ in range(2):  # once more where the machine was busy with other tests
-        began = time.monotonic()
-        ended = sftune("train", path, cwd=tmp_path, **environment(the_hub, tmp_path / "home"))
-        seconds = time.monotonic() - began
-        if seconds < ANSWER_SECONDS:
-            break
+    began = time.monotonic()
+    ended = sftune("train", path, cwd=tmp_path, **environment(the_hub, tmp_path / "home"))
+    seconds = time.monotonic() - began
     assert ended.code == code, ended.err
     assert words in ended.err
     assert len(ended.err.splitlines()) == 2
-    assert seconds < ANSWER_SECONDS
+    assert seconds < allowed(ANSWER_SECONDS)
     assert not (tmp_path / "run").exists()

@@ -20,7 +20,7 @@ LEAST_SHARE = 0.01
 FUSED_DELTA_RULE_SHARE = 0.12
 """Of the card's GEMM ceiling, what a fused delta rule reaches, counted in its chunked form's FLOPs. Measured once: 12.4
 TFLOP in about 0.14 s beside GEMMs of 736 TFLOP/s, Qwen3.8-27B's shapes on an H200."""
-FUSED_SPEED_UP = {"conv": 3.3, "norm": 3.0, "gated_norm": 3.0}
+FUSED_SPEED_UP = {"conv": 8.9, "norm": 3.0, "gated_norm": 3.0}
 """Of one kernel over torch's several. The convolution's is measured (docs/kernels.md), the norms' are counted: passes
 over memory of torch's module, forward and backward, over those of one kernel."""
 FUSED_LOSS_BYTES = 6 / 28
@@ -66,7 +66,8 @@ def _padding(summary: Summary, plan: Plan) -> Iterator[Finding]:
 
 def _slow_kernels(summary: Summary, plan: Plan) -> Iterator[Finding]:
     """On a GPU, of slots that torch fills. Delta rule: its time - its FLOPs / (0.12 * the card's GEMM ceiling), with
-    the FLOPs of forward, backward and what is recomputed. Convolution and norms: its time * (1 - 1 / speed-up)."""
+    the FLOPs of forward, backward and what is recomputed. Convolution and norms: its time * (1 - 1 / speed-up). In a
+    launch-bound step besides: their share of the kernels * the time in which the GPU waited for the next one."""
     if not summary.has_gpu:
         return
     kernels = plan.recipe.kernels
@@ -80,7 +81,7 @@ def _slow_kernels(summary: Summary, plan: Plan) -> Iterator[Finding]:
         else:
             cost = row.seconds * (1 - 1 / FUSED_SPEED_UP[slot])
         what = f"{slot} in {row.calls:,.0f} kernels of torch's, {row.seconds:.3f} s"
-        yield Finding(what, cost, _other_kernel(slot, plan))
+        yield Finding(what, cost + row.calls / summary.gpu.calls * _starved_seconds(summary), _other_kernel(slot, plan))
 
 
 def _other_kernel(slot: str, plan: Plan) -> str:
@@ -107,7 +108,7 @@ def _logits(summary: Summary, plan: Plan) -> Iterator[Finding]:
         return
     gib = plan.memory_gib.logits
     what = f"logits in float32: {row.seconds:.3f} s" + (f", {gib:.1f} GiB" if gib else "")
-    yield Finding(what, row.seconds * (1 - FUSED_LOSS_BYTES), "kernels.loss: liger")
+    yield Finding(what, row.seconds * (1 - FUSED_LOSS_BYTES), "kernels.loss: chunked")
 
 
 def _launches(summary: Summary, plan: Plan) -> Iterator[Finding]:
@@ -120,7 +121,13 @@ def _launches(summary: Summary, plan: Plan) -> Iterator[Finding]:
         f"launch-bound: the host takes {launching.enqueue_seconds:.3f} s to enqueue a step, the GPU "
         f"{summary.gpu_busy_seconds:.3f} s to run its {summary.gpu.calls:,.0f} kernels"
     )
-    yield Finding(what, launching.starved_seconds, f"batching.tokens: {2 * plan.recipe.batching.tokens}")
+    yield Finding(what, _starved_seconds(summary), f"batching.tokens: {2 * plan.recipe.batching.tokens}")
+
+
+def _starved_seconds(summary: Summary) -> float:
+    """Of a launch-bound step, what `_launches` says; of another none."""
+    launching = summary.launching
+    return 0.0 if launching is None or not summary.launch_bound else launching.starved_seconds
 
 
 def _recomputation(summary: Summary, plan: Plan) -> Iterator[Finding]:

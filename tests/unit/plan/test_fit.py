@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from sft_cli.cli.fit_text import gpus_text
 from sft_cli.plan.fit import CHANGES, Fit, built_changes, find_fit
 from sft_cli.plan.hardware import Hardware
 from sft_cli.plan.plan import Plan
@@ -75,7 +76,7 @@ def test_what_costs_least_comes_first(make_plan: MakePlan) -> None:
     full = [change for change in CHANGES if change.keys.get("sharding.activation_checkpointing.mode") != "selective"]
     assert texts(find_fit(plan, full)) == [
         "kernels.loss: chunked",
-        "sharding.activation_checkpointing.mode: full, sharding.activation_checkpointing.layers: all",
+        "sharding.activation_checkpointing.mode: full",
     ]
 
 
@@ -128,8 +129,25 @@ def test_a_recipe_that_fits_needs_no_change(make_plan: MakePlan) -> None:
     assert (fit.gpus_needed, fit.changes_that_fit) == (1, ())
 
 
-def test_without_sharding_more_gpus_do_not_help(make_plan: MakePlan) -> None:
-    assert find_fit(make_plan(hardware=H200, sharding={"backend": "none"}, **BIG), CHANGES).gpus_needed is None
+def test_without_sharding_more_gpus_help_once_there_is_some(make_plan: MakePlan) -> None:
+    plan = make_plan(hardware=H200, sharding={"backend": "none"}, **BIG)
+    assert find_fit(plan, CHANGES).gpus_needed == find_fit(make_plan(hardware=H200, **BIG), CHANGES).gpus_needed
+    assert gpus_text(plan, find_fit(plan, CHANGES)).endswith(", with `sharding.backend: fsdp2`")
+
+
+def test_what_one_gpu_is_helped_by_is_undone_for_the_hosts_memory(make_plan: MakePlan) -> None:
+    """27B on a card that is far too small: only the host has room, and that goes with none of these."""
+    plan = make_plan(
+        hardware=A100_40,
+        model={"path": "builtin:qwen3.8-27b", "master_dtype": "bfloat16"},
+        optimizer={"name": "adamw_8bit", "stochastic_rounding": True, "in_backward": True, "offload": True},
+        sharding={"backend": "none"},
+        train={"tokens_per_step": 8192, "max_grad_norm": None},
+    )
+    (saving,) = find_fit(plan, CHANGES).changes_that_fit or ()
+    assert saving.text() == (
+        "sharding.cpu_offload: true, sharding.backend: fsdp2, optimizer.in_backward: false, optimizer.offload: false"
+    )
 
 
 def test_a_length_of_the_users_own_is_not_cut(make_plan: MakePlan) -> None:

@@ -75,6 +75,7 @@ def test_hidden_gpus_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_named_gpu_takes_the_place_of_this_machines() -> None:
     found = find_hardware("h100")
     assert (found.gpus, found.gpu_name, found.named) == (2, "NVIDIA H100 80GB HBM3", True)
+    assert found.compute_capability == (9, 0)
 
 
 def test_an_unknown_gpu_is_refused() -> None:

@@ -73,6 +73,11 @@ def test_with_the_extra_gpu_every_layer_has_a_fast_kernel(make_plan: MakePlan, h
     assert of_layers(make_plan(hardware=hardware, model=HYBRID).recipe.kernels) == FAST
 
 
+def test_a_named_gpu_gets_kernels_that_it_can_run(make_plan: MakePlan) -> None:
+    ampere = Hardware(0, "NVIDIA A100-SXM4-80GB", 80.0, named=True, compute_capability=(8, 0))
+    assert make_plan(hardware=ampere, model=HYBRID).recipe.kernels.linear_attention == "fla"
+
+
 def test_what_keeps_a_faster_kernel_away_is_told(make_plan: MakePlan, tmp_path: Path) -> None:
     plan = make_plan(hardware=H200, model=HYBRID)
     assert of_layers(plan.recipe.kernels) == ("fla", "sftune", "varlen", "torch", "fla", "torch")
@@ -117,9 +122,7 @@ def test_a_named_kernel_that_is_missing_ends_with_its_install_line(
     assert str(caught.value.fix).startswith(install)
 
 
-def test_our_own_convolution_needs_triton_and_four_taps(
-    make_plan: MakePlan, tmp_path: Path
-) -> None:
+def test_our_own_convolution_needs_triton_and_four_taps(make_plan: MakePlan, tmp_path: Path) -> None:
     named = {"conv": "sftune"}
     assert make_plan(hardware=EXTRA, model=HYBRID).recipe.kernels.conv == "sftune"
     assert make_plan(hardware=without("triton"), model=HYBRID).recipe.kernels.conv == "fla"

@@ -87,11 +87,21 @@ def test_the_whole_loss_holds_the_logits_several_times(make_recipe: MakeRecipe, 
 def test_the_chunked_loss_by_hand(make_recipe: MakeRecipe, shape_of: Shape) -> None:
     """It is the worst moment: logits of half the positions, and the projection's gradient, both in bfloat16."""
     shape = shape_of("qwen3.8-27b")
-    recipe = make_recipe(kernels=FASTEST, optimizer={"in_backward": True}, sharding={"backend": "none"})
+    model = {"path": "builtin:qwen3.8-27b", "master_dtype": "bfloat16"}
+    recipe = make_recipe(model=model, kernels=FASTEST, optimizer={"in_backward": True}, sharding={"backend": "none"})
     peak = find_peak(recipe, shape, ranks=1, device="cuda")
     assert peak.moment == "loss"
     assert peak.gib.logits * GIB == 4096 * 248_320 * 2
     assert peak.gib.gradients * GIB == 248_320 * 5120 * 2
+
+
+def test_without_fsdp_the_heads_gradient_becomes_the_masters_whole(make_recipe: MakeRecipe, shape_of: Shape) -> None:
+    """Autograd casts it, one tensor, where a layer's are cast one after another."""
+    shape = shape_of("qwen3.8-27b")
+    recipe = make_recipe(kernels=FASTEST, optimizer={"in_backward": True}, sharding={"backend": "none"})
+    peak = find_peak(recipe, shape, ranks=1, device="cuda")
+    assert peak.moment == "gradient of the output projection"
+    assert peak.gib.gradients * GIB == (248_320 + 1) * 5120 * 4  # the last norm is in its group
 
 
 def test_on_a_cpu_a_chunk_is_short_and_has_float32_copies(make_recipe: MakeRecipe, shape_of: Shape) -> None:
