@@ -123,7 +123,12 @@ def test_gradients_are_those_of_bfloat16_but_for_rounding(recipe: str, sharded: 
 @pytest.mark.parametrize(
     ("options", "count"),
     # All linear layers but in_proj_a and in_proj_b, and the MLPs; compiled, a MLP calls no linear layer.
-    [({}, 29), ({"sharded": False}, 29), ({"checkpointing": "full"}, 29), ({"compiles": True}, 17)],
+    [
+        ({}, 29),
+        ({"sharded": False}, 29),
+        ({"checkpointing": "full"}, 29),
+        pytest.param({"compiles": True}, 17, marks=pytest.mark.long),
+    ],
 )
 @pytest.mark.parametrize("recipe", ["tensorwise", "rowwise"])
 def test_each_layer_is_that_of_bfloat16_but_for_rounding(recipe: str, options: dict[str, Any], count: int) -> None:
