@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from gpu.models import FASTEST, WORDS, wide_model
+from support.float8 import relative
 from support.rows import random_rows
 from support.tensors import own
 from torch import Tensor
@@ -15,7 +16,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from sft_cli.data.batch import Batch, pack_rows
 from sft_cli.kernels.float8 import Float8
 from sft_cli.kernels.regions import Regions
+from sft_cli.model.language_model import LanguageModel
 from sft_cli.optim.adamw import build_adamw
+from sft_cli.parallel.float8_gather import Float8Gather
 from sft_cli.recipe.schema import OptimizerSection
 from sft_cli.train.step import TrainStep
 from sft_cli.worker.assemble import kernel_layers
@@ -36,6 +39,8 @@ class Seen:
     """Of the first step, a token."""
     gradient: Tensor
     """bfloat16, of all weights side by side, on the host."""
+    sizes: dict[str, int]
+    """Numbers in the gradient of each weight, in order."""
     seconds: float
     """A step, after all is compiled."""
     gib: float
@@ -43,17 +48,16 @@ class Seen:
     """That dynamo made after the third step."""
 
 
-def steps(mesh: DeviceMesh, *, compiles: bool, float8: str | None = None, timed: int = 6) -> Seen:
+def steps(mesh: DeviceMesh, *, compiles: bool, float8: Float8 | None = None, timed: int = 6) -> Seen:
     """The model with the same weights each time."""
     torch.cuda.reset_peak_memory_stats()
-    regions = Regions(compiles=compiles, float8=None if float8 is None else Float8(float8, emulate=False))
-    kernels = FASTEST.model_copy(update={"mlp": "torch"}) if compiles else FASTEST
-    model = wide_model(mesh, kernels=kernels, regions=regions)
-    gather = gathering(kernel_layers(model), regions, mesh) if float8 == "tensorwise" else None
+    regions = Regions(compiles=compiles, float8=float8)
+    model, gather = model_with(mesh, regions)
     batch = pack().to(DEVICE)
     total = model(batch.model_inputs(), batch.supervised_positions, batch.supervised_targets)
     total.backward()
     gradient = torch.cat([own(p.grad).flatten().bfloat16().cpu() for p in model.parameters()])  # type: ignore[arg-type]
+    sizes = {name: own(p).numel() for name, p in model.named_parameters()}
     loss = total.item() / batch.supervised_tokens
     model.zero_grad()
     optimizer = build_adamw(model.parameters(), OptimizerSection(learning_rate=1e-5))
@@ -79,7 +83,15 @@ def steps(mesh: DeviceMesh, *, compiles: bool, float8: str | None = None, timed:
     torch.cuda.synchronize()
     seconds = (time.perf_counter() - began) / timed
     gib = torch.cuda.max_memory_allocated() / 2**30
-    return Seen(loss, gradient, seconds, gib, graphs() - before)
+    return Seen(loss, gradient, sizes, seconds, gib, graphs() - before)
+
+
+def model_with(mesh: DeviceMesh, regions: Regions) -> tuple[LanguageModel, Float8Gather | None]:
+    """Gathered as a run would: in float8 with one scale a tensor."""
+    kernels = FASTEST.model_copy(update={"mlp": "torch"}) if regions.compiles else FASTEST
+    model = wide_model(mesh, kernels=kernels, regions=regions)
+    is_gathered = regions.float8 is not None and regions.float8.recipe == "tensorwise"
+    return model, gathering(kernel_layers(model), regions, mesh) if is_gathered else None
 
 
 def graphs() -> int:
@@ -91,6 +103,13 @@ def graphs() -> int:
 def off_by(found: Seen, expected: Seen) -> float:
     gap, size = ((x.float().norm()).item() for x in (found.gradient - expected.gradient, expected.gradient))
     return gap / size
+
+
+def off_by_weight(found: Seen, expected: Seen) -> dict[str, float]:
+    """The same of each weight's gradient."""
+    assert found.sizes == expected.sizes
+    each = (seen.gradient.split(list(seen.sizes.values())) for seen in (found, expected))
+    return {name: relative(*pair) for name, *pair in zip(found.sizes, *each, strict=True)}
 
 
 def line(name: str, seen: Seen) -> str:

@@ -5,11 +5,13 @@ Weights are small here, so the size from which on a layer is multiplied in float
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from support.float8 import ByLayer, Noise, assert_each_layer_rounds, assert_rounding
 from support.models import CONFIGS, WORDS, make_sharded_model
 from support.ranks import on_ranks
 from support.rows import random_rows
@@ -37,8 +39,8 @@ SIDE = 32
 CONFIG = {**CONFIGS["qwen3_5"], "initializer_range": 0.02}
 LENGTHS = [65, 2, 130, 40]
 LARGEST = 0.12
-"""Of the gradient's relative distance to bfloat16's; 0.06 were seen. A number is rounded to 3 or 2 bits of mantissa, by
-2^-4 or 2^-3 at most; a layer has a few products in a row, and this model four layers."""
+"""Of the gradient's relative distance to bfloat16's; 0.06 were seen. So little only because the model is narrow: see
+docs/float8.md."""
 
 pytestmark = pytest.mark.usefixtures("lone_rank")
 
@@ -52,17 +54,18 @@ class Made:
 
     def __init__(
         self, recipe: str | None, *, mesh: DeviceMesh | None = None, compiles: bool = False, gathers: bool = True,
-        sharded: bool = True, optimizer: dict[str, Any] | None = None, **options: Any,
+        sharded: bool = True, optimizer: dict[str, Any] | None = None, float8: Float8 | None = None, **options: Any,
     ) -> None:  # fmt: skip
         mesh = mesh or init_device_mesh("cpu", (1,), mesh_dim_names=("shard",))
-        float8 = None if recipe is None else Float8(recipe, emulate=True)
+        if float8 is None and recipe is not None:
+            float8 = Float8(recipe, emulate=True)
         self.regions = Regions(compiles=compiles, float8=float8, backend=AOT, smallest_side=SIDE)
         self.model, reduction = make_sharded_model(
             "qwen3_5", config=CONFIG, mesh=mesh, sharded=sharded, compute_dtype=torch.bfloat16, regions=self.regions,
             **options,
         )  # fmt: skip
         self.gather: Float8Gather | None = None
-        if recipe == "tensorwise" and sharded and gathers:
+        if float8 is not None and float8.recipe == "tensorwise" and sharded and gathers:
             self.gather = gathering(kernel_layers(self.model), self.regions, mesh)
         section = OptimizerSection.model_validate({"learning_rate": 1e-2, "betas": (0.9, 0.95), **(optimizer or {})})
         made = build_adamw(self.model.parameters(), section)
@@ -108,11 +111,78 @@ def test_gradients_are_those_of_bfloat16_but_for_rounding(recipe: str, sharded: 
     loss, found = made.gradients()
     assert all(gradient.dtype == torch.float32 for gradient in found.values())
     assert loss == pytest.approx(expected_loss, rel=0.01)
-    assert 1e-3 < off_by(found, expected) < LARGEST
+    _, noisy = Made(recipe, sharded=sharded, float8=Noise(recipe)).gradients()
+    assert_rounding(off_by(found, expected), off_by(noisy, expected), "all gradients", within=1.25)
+    assert off_by(found, expected) < LARGEST
     kinds = describe(kernel_layers(made.model).linears, made.regions)
     assert kinds["float8"]["layers.*.mlp.gate_proj"] == {"layers": 4, "shape": [96, 64]}
     assert "layers.*.linear_attn.in_proj_a" in kinds["kept"]
     assert kinds["kept"]["layers.*.linear_attn.in_proj_b"]["because"] == "a side is no multiple of 16"
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    # All linear layers but in_proj_a and in_proj_b, and the MLPs; compiled, a MLP calls no linear layer.
+    [({}, 29), ({"sharded": False}, 29), ({"checkpointing": "full"}, 29), ({"compiles": True}, 17)],
+)
+@pytest.mark.parametrize("recipe", ["tensorwise", "rowwise"])
+def test_each_layer_is_that_of_bfloat16_but_for_rounding(recipe: str, options: dict[str, Any], count: int) -> None:
+    made = Made(recipe, **options)
+    assert_each_layer_rounds(watched(made), recipe, count=count)
+
+
+def watched(made: Made) -> ByLayer:
+    layers = ByLayer(made.model, made.regions)
+    with layers.watching():
+        made.gradients()
+    return layers
+
+
+def another_scale(float8: Float8, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights are multiplied with another scale than they were divided by."""
+    monkeypatch.setattr(float8, "set_scale", lambda tensor, scale: Float8.set_scale(tensor, scale * 1.1))
+
+
+def stale_scale(float8: Float8, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights have grown fourfold since their scale was taken: what is beyond it is cut off."""
+    monkeypatch.setattr(float8, "scales", lambda amaxes: Float8.scales(float8, amaxes / 4))
+
+
+def coarse_scale(float8: Float8, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights are shrunk so far that most of them have less than 3 bits of mantissa."""
+    monkeypatch.setattr(float8, "scales", lambda amaxes: Float8.scales(float8, amaxes * 2**15))
+
+
+def other_tokens(float8: Float8, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Backward multiplies what belongs to the token before; forward is right."""
+
+    def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        right = Float8.linear(float8, x, weight, bias).detach()
+        wrong = Float8.linear(float8, x.roll(1, 0), weight, bias)
+        return right + wrong - wrong.detach()
+
+    monkeypatch.setattr(float8, "linear", linear)
+
+
+def turned_weight(float8: Float8, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are square are multiplied the wrong way round."""
+
+    def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return Float8.linear(float8, x, weight.t() if weight.shape[0] == weight.shape[1] else weight, bias)
+
+    monkeypatch.setattr(float8, "linear", linear)
+
+
+@pytest.mark.parametrize("fault", [another_scale, stale_scale, coarse_scale, other_tokens, turned_weight])
+def test_a_fault_shows_in_its_layer(
+    fault: Callable[[Float8, pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the check of each layer is for; in the gradient as a whole some of these are within its limit."""
+    float8 = Float8("tensorwise", emulate=True)
+    fault(float8, monkeypatch)
+    layers = watched(Made("tensorwise", float8=float8))
+    with pytest.raises(AssertionError, match="noise of the size of float8's rounding"):
+        assert_each_layer_rounds(layers, "tensorwise", count=29)
 
 
 def test_gathering_in_float8_changes_nothing_but_a_rounding_to_bfloat16() -> None:
