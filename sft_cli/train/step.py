@@ -77,11 +77,11 @@ class TrainStep:
     reduction: GradientReduction = field(default_factory=GradientReduction.of_one_process)
     in_backward: InBackward | None = None
     """Where backward itself updates: `optimizer.in_backward`."""
-    before_update: Callable[[], None] = lambda: None
+    before_update: Callable[[], None] = field(default=lambda: None, kw_only=True)
     """Called when a step is about to change the weights."""
-    after_update: Callable[[], None] = lambda: None
+    after_update: Callable[[], None] = field(default=lambda: None, kw_only=True)
     """Called when a step has changed the weights."""
-    meters: StepMeters = field(default_factory=NoMeters)
+    meters: StepMeters = field(default_factory=NoMeters, kw_only=True)
     first_bad_step: Tensor = field(init=False)
     """As in `StepResult`."""
 

@@ -141,7 +141,9 @@ def get_ready(
     rescale = gather_in_float8(plan, kernel_layers(model), regions, mesh)
     in_backward = InBackward(optimizer, reduction.whole()) if recipe.optimizer.in_backward else None
     max_norm = recipe.train.max_grad_norm
-    train_step = TrainStep(model, optimizer, learning_rate, max_norm, device, reduction, in_backward, rescale)
+    train_step = TrainStep(
+        model, optimizer, learning_rate, max_norm, device, reduction, in_backward, after_update=rescale
+    )
     meter = assemble_meter(plan, device, totals(progress))
     if device.type == "cuda" or recipe.kernels.compile:
         view.say("warming up: a step that changes nothing, of the largest micro-batch; tunes kernels new to it")

@@ -54,7 +54,8 @@ class Made:
 
     def __init__(
         self, recipe: str | None, *, mesh: DeviceMesh | None = None, compiles: bool = False, gathers: bool = True,
-        sharded: bool = True, optimizer: dict[str, Any] | None = None, float8: Float8 | None = None, **options: Any,
+        sharded: bool = True, optimizer: dict[str, Any] | None = None,
+        float8: Float8 | None = None, rate: float = 1e-2, **options: Any,
     ) -> None:  # fmt: skip
         mesh = mesh or init_device_mesh("cpu", (1,), mesh_dim_names=("shard",))
         if float8 is None and recipe is not None:
@@ -67,12 +68,12 @@ class Made:
         self.gather: Float8Gather | None = None
         if float8 is not None and float8.recipe == "tensorwise" and sharded and gathers:
             self.gather = gathering(kernel_layers(self.model), self.regions, mesh)
-        section = OptimizerSection.model_validate({"learning_rate": 1e-2, "betas": (0.9, 0.95), **(optimizer or {})})
+        section = OptimizerSection.model_validate({"learning_rate": rate, "betas": (0.9, 0.95), **(optimizer or {})})
         made = build_adamw(self.model.parameters(), section)
         in_backward = InBackward(made, reduction.whole()) if section.in_backward else None
         self.step = TrainStep(
-            self.model, made, lambda step: 1e-2, None if section.in_backward else 1.0, torch.device("cpu"), reduction,
-            in_backward, (lambda: None) if self.gather is None else self.gather.refresh,
+            self.model, made, lambda step: rate, None if section.in_backward else 1.0, torch.device("cpu"), reduction,
+            in_backward, after_update=(lambda: None) if self.gather is None else self.gather.refresh,
         )  # fmt: skip
 
     def gradients(self, seed: int = 0) -> tuple[float, dict[str, Tensor]]:
@@ -123,7 +124,12 @@ def test_gradients_are_those_of_bfloat16_but_for_rounding(recipe: str, sharded: 
 @pytest.mark.parametrize(
     ("options", "count"),
     # All linear layers but in_proj_a and in_proj_b, and the MLPs; compiled, a MLP calls no linear layer.
-    [({}, 29), ({"sharded": False}, 29), ({"checkpointing": "full"}, 29), ({"compiles": True}, 17)],
+    [
+        ({}, 29),
+        ({"sharded": False}, 29),
+        ({"checkpointing": "full"}, 29),
+        pytest.param({"compiles": True}, 17, marks=pytest.mark.long),
+    ],
 )
 @pytest.mark.parametrize("recipe", ["tensorwise", "rowwise"])
 def test_each_layer_is_that_of_bfloat16_but_for_rounding(recipe: str, options: dict[str, Any], count: int) -> None:
@@ -255,11 +261,12 @@ def test_two_ranks_train_as_one(options: dict[str, Any]) -> None:
     [{}, {"in_backward": True}, {"name": "adamw_8bit"}, {"name": "adamw_8bit", "in_backward": True}],
 )
 def test_every_optimizer_learns(optimizer: dict[str, Any]) -> None:
-    expected = Made(None, optimizer=optimizer).losses(6)
-    made = Made("tensorwise", optimizer=optimizer)
+    # At 1e-2 the fifth step's loss jumps: noise as large as float8's rounding moves it by 3%, float8 by up to 6%.
+    expected = Made(None, optimizer=optimizer, rate=3e-3).losses(6)
+    made = Made("tensorwise", optimizer=optimizer, rate=3e-3)
     losses = made.losses(6)
     assert losses[-1] < losses[0] - 0.5
-    assert losses == pytest.approx(expected, rel=0.05)
+    assert losses == pytest.approx(expected, rel=0.01)
 
 
 def test_scales_follow_the_weights() -> None:

@@ -14,6 +14,7 @@ from support.session import Session
 
 import sft_cli.worker.run as worker
 from sft_cli.cli.planning import with_data
+from sft_cli.kernels.regions import Regions
 from sft_cli.launch.resume import Resume
 from sft_cli.plan.hardware import Hardware
 from sft_cli.plan.model_facts import find_model, find_tokenizer
@@ -32,7 +33,8 @@ def one_rank_of_small_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     rank = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "MASTER_PORT": port}
     for name, value in {**rank, "MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"}.items():
         monkeypatch.setenv(name, str(value))
-    monkeypatch.setattr("sft_cli.kernels.linear.SMALLEST_SIDE", 32)
+    defaults = {**Regions.__init__.__kwdefaults__, "smallest_side": 32}
+    monkeypatch.setattr(Regions.__init__, "__kwdefaults__", defaults)
 
 
 def plan_of(folder: Path, float8: str) -> Plan:
