@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from sft_cli.checkpoint.state import local_tensors
+
 _ALIGNMENT = 256
 """Bytes between where two tensors begin, so that any dtype may lie there."""
 
@@ -50,7 +52,7 @@ class HostCopy:
         Raises:
             torch.AcceleratorError: what the device did before has failed.
         """
-        *begins, size = itertools.accumulate((_room(tensor) for tensor in _tensors(state)), initial=0)
+        *begins, size = itertools.accumulate((_room(tensor) for tensor in local_tensors(state)), initial=0)
         if size > self._memory.nbytes:
             self.release()
             self._memory = torch.empty(size, dtype=torch.uint8)
@@ -115,20 +117,6 @@ class HostCopy:
         if isinstance(value, list | tuple):
             return type(value)(self._copied(part, places) for part in value)
         return copy.deepcopy(value)
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    """Local ones, in the order in which they are copied."""
-    if isinstance(value, DTensor):
-        yield value.to_local()
-    elif isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for part in value.values():
-            yield from _tensors(part)
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _tensors(part)
 
 
 def _room(tensor: Tensor) -> int:

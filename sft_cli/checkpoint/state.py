@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,14 +47,21 @@ def training_state(model: nn.Module, optimizer: torch.optim.Optimizer, generator
     return {"model": model_state, "optimizer": optimizer_state, "random": random}
 
 
-def local_bytes(state: Any) -> int:
-    """Bytes of this rank's share of a nested state."""
+def local_tensors(state: Any) -> Iterator[Tensor]:
+    """This rank's share of a nested state, in its order."""
     if isinstance(state, DTensor):
-        return state.to_local().nbytes
-    if isinstance(state, Tensor):
-        return state.nbytes
-    parts = state.values() if isinstance(state, dict) else state if isinstance(state, list | tuple) else ()
-    return sum(map(local_bytes, parts))
+        yield state.to_local()
+    elif isinstance(state, Tensor):
+        yield state
+    else:
+        parts = state.values() if isinstance(state, dict) else state if isinstance(state, list | tuple) else ()
+        for part in parts:
+            yield from local_tensors(part)
+
+
+def local_bytes(state: Any) -> int:
+    """Of those tensors."""
+    return sum(tensor.nbytes for tensor in local_tensors(state))
 
 
 def restore_state(checkpoint: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
