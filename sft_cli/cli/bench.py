@@ -24,7 +24,7 @@ def bench(
         typer.Option(
             "--rungs",
             metavar="NAMES",
-            help="Of stock, kernels, packing, everything, published; separated by commas. Default: the first four",
+            help="Of stock, kernels, packing, everything, published, float8; with commas. Default: the first four",
         ),
     ] = None,
     steps: Annotated[

@@ -76,6 +76,13 @@ LADDER = (
         lambda recipe: (*_packing(recipe), *_OF_PUBLISHED, *_checkpointing(recipe)),
         is_usual=False,
     ),
+    Rung(
+        "float8",
+        "the recipe as it is, its linear layers tensorwise in float8 and compiled",
+        # Not one of the usual: it rounds more, so it learns something else.
+        lambda recipe: ("kernels.compile=true", "kernels.float8=tensorwise"),
+        is_usual=False,
+    ),
 )
 
 

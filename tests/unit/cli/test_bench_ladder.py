@@ -15,15 +15,23 @@ from sft_cli.recipe.load import load_recipe
 from sft_cli.recipe.schema import Recipe
 
 TINY = Path("builtin:tiny")
+OF_THE_RECIPE = ("+ everything", "float8")
+BFLOAT16 = "model.dtype=bfloat16"
+"""float8 beside float32 is refused."""
 
 
 def rungs_of(*sets: str) -> dict[str, Recipe]:
-    loaded = load_recipe(TINY, sets)
-    return {rung.name: load_recipe(TINY, [*sets, *rung.sets(loaded.recipe)]).recipe for rung in LADDER}
+    loaded = load_recipe(TINY, [BFLOAT16, *sets])
+    return {rung.name: load_recipe(TINY, [BFLOAT16, *sets, *rung.sets(loaded.recipe)]).recipe for rung in LADDER}
 
 
 def test_the_last_rung_is_the_recipe_itself() -> None:
-    assert rungs_of()["+ everything"] == load_recipe(TINY).recipe
+    assert rungs_of()["+ everything"] == load_recipe(TINY, [BFLOAT16]).recipe
+
+
+def test_float8_is_the_recipe_in_float8() -> None:
+    loaded = load_recipe(TINY, [BFLOAT16, "kernels.float8=tensorwise", "kernels.compile=true"])
+    assert rungs_of()["float8"] == loaded.recipe
 
 
 def test_rows_grouped_by_length_are_so_where_they_are_padded() -> None:
@@ -37,6 +45,7 @@ def test_rows_grouped_by_length_are_so_where_they_are_padded() -> None:
         "+ packing": ("packing", "shuffled"),
         "+ everything": ("padding", "length_grouped"),
         "published": ("packing", "shuffled"),
+        "float8": ("padding", "length_grouped"),
     }
 
 
@@ -44,9 +53,11 @@ def test_kernels_that_the_recipe_names_are_the_recipes_alone() -> None:
     recipes = rungs_of("kernels.norm=torch", "kernels.loss=chunked")
     assert {name: recipe.kernels.norm for name, recipe in recipes.items()} == {
         "stock": "torch", "+ kernels": "auto", "+ packing": "auto", "+ everything": "torch", "published": "torch",
+        "float8": "torch",
     }  # fmt: skip
     assert {name: recipe.kernels.loss for name, recipe in recipes.items()} == {
         "stock": "torch", "+ kernels": "auto", "+ packing": "auto", "+ everything": "chunked", "published": "torch",
+        "float8": "chunked",
     }  # fmt: skip
 
 
@@ -54,10 +65,10 @@ def test_all_layers_are_checkpointed_below_the_recipe_unless_it_checkpoints_none
     key = "sharding.activation_checkpointing"
     for name, recipe in rungs_of(f"{key}={{mode: selective, layers: 2, offload: true}}").items():
         section = recipe.sharding.activation_checkpointing
-        expected = ("selective", 2, True) if name == "+ everything" else ("full", "all", False)
+        expected = ("selective", 2, True) if name in OF_THE_RECIPE else ("full", "all", False)
         assert (section.mode, section.layers, section.offload) == expected
     for name, recipe in rungs_of(f"{key}={{mode: full, layers: 2, others: selective}}").items():
-        assert recipe.sharding.activation_checkpointing.others == ("selective" if name == "+ everything" else "none")
+        assert recipe.sharding.activation_checkpointing.others == ("selective" if name in OF_THE_RECIPE else "none")
     assert {recipe.sharding.activation_checkpointing.mode for recipe in rungs_of(f"{key}.mode=none").values()} == {
         "none"
     }
@@ -80,6 +91,7 @@ H200 = Hardware(
     compute_capability=(9, 0),
     packages={
         "fla-core": "0.6.0", "triton": "3.6.0", "tilelang": "0.1.15", "flash-qla": "0.1.3", "liger-kernel": "0.8.5",
+        "torchao": "0.18.0",
     },
 )  # fmt: skip
 ONE_GPU = ROOT / "configs" / "qwen27b-one-gpu.yaml"
@@ -102,6 +114,7 @@ def test_on_an_h200_every_rung_of_the_27b_is_what_it_says() -> None:
         "+ packing": ["flash_qla", "sftune", "varlen", "liger", "fla", "liger", "chunked"],
         "+ everything": ["flash_qla", "sftune", "varlen", "liger", "fla", "liger", "chunked"],
         "published": ["flash_qla", "fla", "sdpa", "torch", "fla", "torch", "torch"],
+        "float8": ["flash_qla", "sftune", "varlen", "liger", "fla", "torch", "chunked"],
     }
     assert len({plan.recipe.optimizer for plan in plans.values()}) == 1
     assert len({plan.recipe.batching.tokens for plan in plans.values()}) == 1
