@@ -7,7 +7,8 @@ r"""Step time and memory of a recipe's variants, one after another in the same p
 A variant is its name and its own settings, with `;` between them. One line each: the median step after the first
 two, tokens a second, MFU, peak memory, the allocator's retries, and with `--kernels N` the N kernels that took longest
 in one step more, which is profiled. With `--host N` the N Python functions that a step of the host takes longest in, by
-their own time, backward's among them; the profiler makes them slower.
+their own time, backward's among them; the profiler makes them slower. With `--losses` their losses beside each other,
+and how far each is from the first variant's.
 """
 
 from __future__ import annotations
@@ -54,10 +55,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=5, help="timed ones")
     parser.add_argument("--kernels", type=int, default=0, metavar="N")
     parser.add_argument("--host", type=int, default=0, metavar="N")
+    parser.add_argument("--losses", action="store_true")
     parser.add_argument("--json", type=Path, help="a file that gets one line a variant")
     parser.add_argument("--until", type=float, default=float("inf"), help="begin no variant after so many seconds")
     options = parser.parse_args()
     begin = time.monotonic()
+    curves: dict[str, list[float]] = {}
     device = local_device("cuda" if torch.cuda.is_available() else "cpu")
     with process_group(device) as mesh:
         _say("| variant | ms a step | real tok/s | MFU | peak GiB | reserved | retries | loss |")
@@ -78,6 +81,7 @@ def main() -> None:
                 with options.json.open("a", encoding="utf-8") as file:
                     file.write(json.dumps({"variant": name, "settings": own, **row}) + "\n")
             if "error" not in row:
+                curves[name] = row["losses"]
                 cells = (
                     name,
                     f"{row['step_ms']:.0f} ({row['fastest_ms']:.0f} to {row['slowest_ms']:.0f})",
@@ -95,6 +99,24 @@ def main() -> None:
             gc.collect()
             if device.type == "cuda":
                 torch.cuda.empty_cache()
+        if options.losses and curves:
+            _compare(curves)
+
+
+def _compare(curves: dict[str, list[float]]) -> None:
+    """Some twenty steps of each, and what the first is apart from the others."""
+    (first, base), *others = curves.items()
+    steps = len(base)
+    _say(f"\n| step | {' | '.join(curves)} |\n|---|{'---|' * len(curves)}")
+    for index in sorted({0, *range(steps - 1, 0, -max(1, steps // 20))}):
+        _say(f"| {index + 1} | {' | '.join(f'{curve[index]:.4f}' for curve in curves.values())} |")
+    for name, curve in others:
+        gaps = [loss - known for loss, known in zip(curve, base, strict=True)]
+        half = gaps[steps // 2 :]
+        _say(
+            f"{name} minus {first}: at most {max(map(abs, gaps)):.4f}, mean of the second half "
+            f"{sum(half) / len(half):+.4f}"
+        )
 
 
 def _measure(options: argparse.Namespace, settings: list[str], mesh: DeviceMesh, device: torch.device) -> dict:
