@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sft_cli.cli.bench_ladder import STOCK
 from sft_cli.errors import SftError
+from sft_cli.telemetry.start_up import KERNELS, REGIONS, WARM_UP
 
 if TYPE_CHECKING:
     from sft_cli.cli.bench_rung import Order
@@ -83,8 +84,8 @@ def measured(order: Order, plan: Plan, data_tokens: int | None, result: Mapping[
         "tokens_per_step": tokens / len(timed),
         "data_wait_seconds": fmean(step["data_wait_seconds"] for step in timed),
         "seconds_to_first_step": result["seconds_to_first_step"],
-        "warm_up_seconds": result["compiling_seconds"] + result["first_use_seconds"],
-        "compiling_seconds": result["compiling_seconds"],
+        "start_up_seconds": result["start_up_seconds"],
+        "warm_up_seconds": sum(result["start_up_seconds"][part] for part in (KERNELS, REGIONS, WARM_UP)),
         "warm_up_step_seconds": result["warm_up_step_seconds"],
         "kinds": _kinds(result, step_seconds),
         "kernels": _kernels(plan),

@@ -6,6 +6,7 @@ import faulthandler
 import os
 import signal
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -41,6 +42,7 @@ class RankSession:
             control: from `--control`; None where torchrun or Slurm started this process without our launcher.
         """
         self.ranks = ranks
+        self.began = time.time()
         self.stop = StopRequest()
         self.stopped_by = 0
         """Set it to the signal that all ranks agreed to stop for."""

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import time
-
 from sft_cli.data.batch import Batch
 from sft_cli.parallel.device import wait_for
 from sft_cli.train.step import TrainStep
 
 
-def warm_up(batch: Batch, train_step: TrainStep) -> float:
+def warm_up(batch: Batch, train_step: TrainStep) -> None:
     """A step of one micro-batch that changes nothing. Every rank must take part.
 
     Kernels are compiled and tuned here and not inside the first step, whose time would mean nothing; and memory that
     does not suffice shows itself before anything is trained.
-
-    Returns:
-        Seconds that it took.
     """
-    begin = time.perf_counter()
     train_step.rehearse(batch)
     wait_for(train_step.device)
-    return time.perf_counter() - begin

@@ -18,17 +18,17 @@ from sft_cli.plan.plan import Plan
 from sft_cli.telemetry.profile.events import read_trace
 from sft_cli.telemetry.profile.facts import Facts
 from sft_cli.telemetry.profile.summary import Summary, locate, summarise
+from sft_cli.telemetry.start_up import StartUp
 from sft_cli.train.first_steps import first_steps, too_few
 from sft_cli.train.report import Report
 from sft_cli.train.step import TrainStep
 from sft_cli.train.timed_steps import Timed, timed_steps
 from sft_cli.worker.assemble import kernel_layers
 from sft_cli.worker.profiler import tracing
-from sft_cli.worker.ready import WarmUp
 
 
 def bench_run(
-    plan: Plan, loader: Steps, train_step: TrainStep, report: Report, session: RankSession, warm_up: WarmUp
+    plan: Plan, loader: Steps, train_step: TrainStep, report: Report, session: RankSession, start_up: StartUp
 ) -> int:
     """Benches the first steps of a run; every rank must take part.
 
@@ -55,8 +55,7 @@ def bench_run(
         "warm_up_step_seconds": [window.step_seconds for window in timed.warm_up],
         "timed": [asdict(window) for window in timed.timed],
         "peak_memory_gib": peak_memory_gib,
-        "compiling_seconds": warm_up.compiling,
-        "first_use_seconds": warm_up.first_use,
+        "start_up_seconds": start_up.seconds,
         "seconds_to_first_step": to_first_step,
         "was_finite": timed.was_finite,
         **_work(summary),

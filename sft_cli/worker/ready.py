@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +28,17 @@ from sft_cli.optim.in_backward import InBackward
 from sft_cli.optim.schedule import learning_rate_ratio
 from sft_cli.plan.plan import Plan
 from sft_cli.telemetry.meter import Meter
+from sft_cli.telemetry.start_up import (
+    CHECKS,
+    DATA,
+    IMPORTS,
+    KERNELS,
+    MODEL,
+    OPTIMIZER,
+    REGIONS,
+    WARM_UP,
+    StartUp,
+)
 from sft_cli.telemetry.terminal import TerminalView
 from sft_cli.train.exactness_report import Exactness
 from sft_cli.train.position import data_position
@@ -45,16 +55,6 @@ from sft_cli.worker.export import open_source
 from sft_cli.worker.prewarm import prewarm_kernels
 from sft_cli.worker.regions import describe_regions, gather_in_float8, plan_regions
 from sft_cli.worker.resume import totals, trusted_progress
-
-
-@dataclass(frozen=True)
-class WarmUp:
-    """What came before the first step, in seconds."""
-
-    compiling: float
-    """Kernels that the machine had not compiled before, by processes beside this one."""
-    first_use: float
-    """The step that changes nothing: loading, tuning and compiling what is left."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Ready:
     meter: Meter
     progress: Progress | None
     """Of the checkpoint that it goes on from."""
-    warm_up: WarmUp
+    start_up: StartUp
     kernels: Found
     """The kernels that really run."""
     inner: InnerBackends
@@ -119,6 +119,8 @@ def get_ready(
         CheckpointError: what it should go on from can't be.
     """
     recipe = plan.recipe
+    start_up = StartUp(session.began)
+    start_up.lap(IMPORTS)
     progress = None if resume is None else trusted_progress(resume.checkpoint)
     source = open_source(plan)
     data = read_data(plan, session.ranks.rank, reader, data_position(progress))
@@ -127,14 +129,16 @@ def get_ready(
     def learning_rate(step: int) -> float:
         return recipe.optimizer.learning_rate * learning_rate_ratio(recipe.schedule, step, data.steps.total_steps)
 
+    start_up.lap(DATA)
     inner = InnerBackends.listening()
-    began = time.perf_counter()
     prewarm_kernels(plan, device, view.say, lambda: bool(session.stop.requested))
-    compiling, first_use = time.perf_counter() - began, 0.0
+    start_up.lap(KERNELS)
     regions = plan_regions(plan, device, view.say)
+    start_up.lap(REGIONS)
     model, reduction = assemble_model(
         plan, mesh, device, source, view.say, regions=regions, is_resumed=resume is not None
     )
+    start_up.lap(MODEL)
     optimizer = build_adamw(model.parameters(), recipe.optimizer, seed=recipe.train.seed)
     if resume is not None:
         restore_state(resume.checkpoint, model, optimizer)
@@ -145,18 +149,20 @@ def get_ready(
         model, optimizer, learning_rate, max_norm, device, reduction, in_backward, after_update=rescale
     )
     meter = assemble_meter(plan, device, totals(progress))
+    start_up.lap(OPTIMIZER)
     if device.type == "cuda" or recipe.kernels.compile:
         view.say("warming up: a step that changes nothing, of the largest micro-batch; tunes kernels new to it")
-        first_use = warm_up(data.steps.heaviest_micro_batch(), train_step)
-        view.say(f"warmed up in {first_use:.0f} s")
+        warm_up(data.steps.heaviest_micro_batch(), train_step)
+    start_up.lap(WARM_UP)
     kernels, warning = pass_kernels_check(plan, model, inner.taken)
     if warning is not None:
         view.say(warning)
     exactness = pass_exactness_gate(plan, model, regions, device)
     view.say(exactness.line())
     described = describe_regions(plan, kernel_layers(model), regions)
+    start_up.lap(CHECKS)
+    view.say(start_up.line())
     ready = Ready(
-        data, source, train_step, learning_rate, meter, progress, WarmUp(compiling, first_use), kernels, inner,
-        described, exactness,
-    )  # fmt: skip
+        data, source, train_step, learning_rate, meter, progress, start_up, kernels, inner, described, exactness
+    )
     return ready, view

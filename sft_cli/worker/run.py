@@ -83,7 +83,7 @@ def _train(
         steps, train_step = ready.data.steps, ready.train_step
         if plan.benching is not None:
             report = Report(ready.meter, (), view, ready.learning_rate)
-            return bench_run(plan, steps, train_step, report, session, ready.warm_up)
+            return bench_run(plan, steps, train_step, report, session, ready.start_up)
         if plan.profiling is not None:
             report = Report(ready.meter, (), view, ready.learning_rate)
             return profile_run(plan, folder, steps, train_step, report, session)

@@ -174,7 +174,7 @@ def _measure(options: argparse.Namespace, settings: list[str], mesh: DeviceMesh,
         "last_loss": losses[-1],
         "losses": losses,
         "ready_seconds": ready_seconds,
-        "warm_up_seconds": ready.warm_up.first_use,
+        "start_up_seconds": ready.start_up.seconds,
         "kernels": kernels,
         "host": host,
     }
