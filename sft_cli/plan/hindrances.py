@@ -60,8 +60,9 @@ def find_hindrance(case: Case, slot: str, backend: Backend) -> Hindrance | None:
     if backend.compute_capability is not None and capability is not None and capability < backend.compute_capability:
         has, needs = (".".join(map(str, version)) for version in (capability, backend.compute_capability))
         return Hindrance(f"compute capability {has}, and it needs {needs}", "Train on a newer GPU, or write `auto`.")
-    limit = _limit(case, slot, backend.name)
-    return None if limit is None else Hindrance(limit, "Write `auto`.")
+    if (limit := _limit(case, slot, backend.name)) is not None:
+        return Hindrance(limit, "Write `auto`.")
+    return _too_long(case, backend.name)
 
 
 def known_fault(slot: str, backend: str, hardware: Hardware) -> Hindrance | None:
@@ -127,10 +128,19 @@ def _limit(case: Case, slot: str, backend: str) -> str | None:
         return f"{net.conv_dim} channels, and it needs a multiple of 8"
     if (slot, backend) == ("conv", "sftune") and net.conv_kernel != 4:
         return f"{net.conv_kernel} taps, and it has kernels for 4"
-    widest = max(net.conv_dim, net.value_dim)
-    if backend in ("fla", "flash_qla") and case.recipe.batching.tokens * widest >= MOST_ELEMENTS:
-        return f"{case.recipe.batching.tokens:,} slots of {widest:,} values are more than its 32-bit offsets reach"
     return None
+
+
+def _too_long(case: Case, backend: str) -> Hindrance | None:
+    """Where a micro-batch is beyond a backend; another would be far slower, a shorter micro-batch is not."""
+    net, slots = case.shape.delta_net, case.recipe.batching.tokens
+    if net is None or backend not in ("fla", "flash_qla"):
+        return None
+    widest = max(net.conv_dim, net.value_dim)
+    if slots * widest < MOST_ELEMENTS:
+        return None
+    what = f"{slots:,} slots of {widest:,} values are more than its 32-bit offsets reach"
+    return Hindrance(what, f"Write `batching.tokens` of at most {(MOST_ELEMENTS - 1) // widest:,}.")
 
 
 def _release(version: str) -> tuple[int, ...]:

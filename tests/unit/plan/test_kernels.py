@@ -149,8 +149,12 @@ def test_tilelang_without_a_compiler_is_as_good_as_none(make_plan: MakePlan) -> 
 
 def test_more_slots_than_32_bit_offsets_reach_are_refused(make_plan: MakePlan) -> None:
     slots = {"tokens": 400_000}
-    with pytest.raises(KernelError, match="400,000 slots of 6,144 values are more than its 32-bit offsets reach"):
+    reason = "400,000 slots of 6,144 values are more than its 32-bit offsets reach"
+    with pytest.raises(KernelError, match=reason) as caught:
         make_plan(hardware=EXTRA, model=HYBRID, batching=slots, train={"tokens_per_step": 400_000})
+    assert caught.value.fix.startswith("Write `batching.tokens` of at most 349,525.")
+    most = {"tokens": 349_525}
+    make_plan(hardware=EXTRA, model=HYBRID, batching=most, train={"tokens_per_step": 349_525})
 
 
 def test_padded_rows_go_through_sdpa(make_plan: MakePlan) -> None:
