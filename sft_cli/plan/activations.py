@@ -48,8 +48,10 @@ def layer_bytes_per_token(shape: Architecture, layer: int, compute_bytes: int, k
         assert shape.experts is not None, "a sparse layer without its experts"
         mlp = _experts_bytes(shape.hidden_size, shape.experts, compute_bytes)
     else:
-        # gate, up, silu(gate), which Liger computes again, and the product that the down projection multiplies.
-        mlp = (3 if kernels.mlp == "liger" else 4) * shape.intermediate_size * compute_bytes
+        # gate, up, silu(gate), which Liger computes again, and the product that the down projection multiplies, which a
+        # compiled MLP does, too.
+        kept = 3 if kernels.mlp == "liger" else 2 if kernels.compile else 4
+        mlp = kept * shape.intermediate_size * compute_bytes
     if shape.linear_attention[layer]:
         assert shape.delta_net is not None, "a linear-attention layer without its shape"
         return norms + mlp + _delta_net_bytes(shape.delta_net, compute_bytes, kernels)
