@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from sft_cli.plan.activations import has_compiled_mlp
 from sft_cli.plan.architecture import Architecture
 from sft_cli.plan.moments_offload import MOST_NUMBERS, SLOTS, waits
 from sft_cli.plan.parameters import Parameters, count_parameters
@@ -140,10 +141,24 @@ class ShardedBytes:
     def made(self, parameters: int, *, is_layer: bool = True) -> float:
         """Of gradients as backward makes them, of one group: whole, in the compute dtype. Without FSDP2 they become
         the masters' as soon as they are there: of a layer those of weights that read one input together, an MLP's two
-        being the most, less than half; of head and embedding, one weight each, all in the wider dtype."""
+        being the most, less than half, or its three where it is compiled; of head and embedding, one weight each, all
+        in the wider dtype."""
         if self.is_fsdp:
             return parameters * self.compute
-        return parameters * (self.compute / 2 if is_layer else max(self.compute, self.master))
+        if not is_layer:
+            return parameters * max(self.compute, self.master)
+        is_compiled = has_compiled_mlp(self.shape, self.recipe.kernels)
+        return max(parameters / 2, self._mlp if is_compiled else 0) * self.compute
+
+    @property
+    def float8_copies(self) -> float:
+        """Of weights while backward is at an MLP: its three in float8, each laid out as its product wants it."""
+        return 0 if self.recipe.kernels.float8 == "none" else self._mlp
+
+    @property
+    def _mlp(self) -> int:
+        """Parameters of a dense MLP."""
+        return 0 if all(self.shape.sparse) else 3 * self.shape.hidden_size * self.shape.intermediate_size
 
     def reducing(self, parameters: int, *, is_layer: bool = True) -> float:
         """Of one group's gradients at the worst moment of their reduction: made and copied into the input of the
