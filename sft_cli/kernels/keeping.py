@@ -31,6 +31,8 @@ def keeping_products(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, for torch.compile only: run operator by operator it would be slow."""
     _expect_contexts()
     contexts = partial(create_selective_checkpoint_contexts, _policy)
+    # Without it AOT autograd's cache does not keep what is compiled: it can't tell one policy from another.
+    contexts.cache_hash = f"keeps {sorted(map(str, KEPT))}"  # type: ignore[attr-defined]
 
     def run(*arguments: Any) -> Any:
         return checkpoint(function, *arguments, use_reentrant=False, context_fn=contexts)

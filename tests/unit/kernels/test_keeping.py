@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,12 +31,12 @@ class SwiGlu(nn.Module):
         self.down_proj = nn.Linear(INTERMEDIATE, HIDDEN, bias=False)
 
 
-def regions_of(recipe: str | None, backend: str = AOT) -> Regions:
-    if recipe is None:
-        return Regions(compiles=True, backend=backend)
-    pytest.importorskip("torchao")
+def regions_of(recipe: str | None, backend: str = AOT, *, lengths_vary: bool = False) -> Regions:
+    if recipe is not None:
+        pytest.importorskip("torchao")
     # Not emulated: that keeps float32 copies in float8's place, and is not what a GPU runs.
-    return Regions(compiles=True, float8=Float8(recipe, emulate=False), backend=backend, smallest_side=HIDDEN)
+    float8 = None if recipe is None else Float8(recipe, emulate=False)
+    return Regions(compiles=True, float8=float8, backend=backend, smallest_side=HIDDEN, lengths_vary=lengths_vary)
 
 
 def layer(make: Callable[[], nn.Module], recipe: str | None, backend: str = AOT) -> nn.Module:
@@ -98,6 +99,18 @@ def test_it_computes_the_same_under_autocast_and_without_gradients() -> None:
         torch.testing.assert_close(one, other, rtol=2e-2, atol=1e-3)
 
 
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_padded_lengths_share_one_variant(recipe: str | None) -> None:
+    from torch._dynamo.utils import counters
+
+    mlp = SwiGlu().to(torch.bfloat16)
+    install_compiled_mlp([mlp], regions_of(recipe, lengths_vary=True), lambda function: function)
+    before = counters["stats"]["unique_graphs"]
+    for length in (32, 48, 64, 272):
+        mlp(torch.randn(1, length, HIDDEN, dtype=torch.bfloat16, requires_grad=True)).float().sum().backward()
+    assert counters["stats"]["unique_graphs"] == before + 1
+
+
 def test_products_are_not_repeated() -> None:
     """Three in forward, six in backward."""
     counted: list[int] = []
@@ -117,6 +130,20 @@ def test_products_are_not_repeated() -> None:
     mlp = layer(SwiGlu, None, backend)  # type: ignore[arg-type]
     kept_by(mlp)
     assert counted == [3, 6]
+
+
+@pytest.mark.long
+def test_what_is_compiled_is_found_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By the next run: AOT autograd's cache has it."""
+    from torch._dynamo.utils import counters
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    for outcome in ("autograd_cache_miss", "autograd_cache_hit"):
+        counters.clear()
+        torch._dynamo.reset()
+        kept_by(layer(SwiGlu, None, "inductor"))
+        assert counters["aot_autograd"][outcome] == 1
+        assert counters["aot_autograd"]["autograd_cache_bypass"] == 0
 
 
 def test_torchs_warning_of_contexts_is_not_shown() -> None:
