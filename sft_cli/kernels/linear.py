@@ -81,7 +81,7 @@ def _linear_region(linear: nn.Linear, regions: Regions) -> Region:
         return product(x, weight, bias)
 
     arguments = (Rows(linear.in_features), *_weights([linear], regions))
-    return regions.region("linear", linear_in_float8, plain, arguments)
+    return regions.region("linear", linear_in_float8, plain, arguments, multiplies=True)
 
 
 def _mlp_region(module: Any, regions: Regions) -> Region:
@@ -102,7 +102,8 @@ def _mlp_region(module: Any, regions: Regions) -> Region:
         return plain_product(product, down, down_bias)
 
     weights = _weights(linears, regions)
-    return regions.region("mlp", swiglu, plain, (Rows(module.gate_proj.in_features), *weights), called=silu_mul)
+    arguments = (Rows(module.gate_proj.in_features), *weights)
+    return regions.region("mlp", swiglu, plain, arguments, called=silu_mul, multiplies=True)
 
 
 def _product(linear: nn.Linear, regions: Regions) -> Product:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from sft_cli.errors import KernelError
 from sft_cli.kernels.float8 import Float8
+from sft_cli.kernels.keeping import keeping_products
 from sft_cli.plan.float8 import SMALLEST_SIDE, STEP
 
 
@@ -56,6 +57,7 @@ class Region:
         plain: Callable[..., Any],
         arguments: Sequence[Argument],
         called: Callable[..., Any],
+        multiplies: bool,
     ) -> None:
         update_wrapper(self, called)
         self.name = name
@@ -64,7 +66,9 @@ class Region:
         self._plain = plain
         self._uncompiled = function
         self._varies = regions.lengths_vary or any(isinstance(a, Rows) and a.are_heads for a in arguments)
-        self._run = regions.compiled(function, varies=self._varies) if regions.compiles else function
+        self._run = function
+        if regions.compiles:
+            self._run = regions.compiled(function, varies=self._varies, multiplies=multiplies)
         self._step = STEP if any(isinstance(a, Weight) and a.is_float8 for a in arguments) else 1
 
     def __call__(self, *tensors: Tensor | None) -> Any:
@@ -159,6 +163,7 @@ class Regions:
         arguments: Sequence[Argument],
         *constants: Any,
         called: Callable[..., Any] | None = None,
+        multiplies: bool = False,
     ) -> Region:
         """The one region for this function and these shapes.
 
@@ -168,18 +173,21 @@ class Regions:
             plain: the same, operator by operator in the compute dtype.
             constants: what else `function` depends on.
             called: what kernels.json says that the layers call; `plain`, unless another one says more.
+            multiplies: it has matrix products; see `keeping.py`.
         """
         key = (name, *arguments, *constants)
         if key not in self.by_key:
-            self.by_key[key] = Region(self, name, function, plain, arguments, called or plain)
+            self.by_key[key] = Region(self, name, function, plain, arguments, called or plain, multiplies)
         return self.by_key[key]
 
-    def compiled(self, function: Callable[..., Any], *, varies: bool) -> Callable[..., Any]:
+    def compiled(self, function: Callable[..., Any], *, varies: bool, multiplies: bool) -> Callable[..., Any]:
         """torch.compile, with variants of its own: dynamo counts those of all functions that share their code.
 
         Args:
             varies: how many rows there are; else each number has a variant.
+            multiplies: see `region`.
         """
+        function = keeping_products(function) if multiplies else function
         assert isinstance(function, FunctionType)
         code = function.__code__.replace()
         own = FunctionType(code, function.__globals__, function.__name__, None, function.__closure__)

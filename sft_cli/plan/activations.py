@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from sft_cli.plan.architecture import Architecture, DeltaNet, Experts
 from sft_cli.plan.flops import DELTA_RULE_CHUNK_TOKENS
+from sft_cli.plan.model_types import GENERIC
 from sft_cli.recipe.schema import ActivationCheckpointingSection, KernelsSection
 
 FLOAT32_BYTES = 4
@@ -43,13 +44,16 @@ def layer_bytes_per_token(shape: Architecture, layer: int, compute_bytes: int, k
         compute_bytes: size of an element of the compute dtype.
         kernels: resolved; references and the model's own modules keep more than fused kernels do.
     """
-    norms = shape.norms_per_layer * shape.hidden_size * (_norm_input_bytes(compute_bytes, kernels) + compute_bytes)
+    norm_input = _norm_input_bytes(shape, compute_bytes, kernels)
+    norms = shape.norms_per_layer * shape.hidden_size * (norm_input + compute_bytes)
     if shape.sparse[layer]:
         assert shape.experts is not None, "a sparse layer without its experts"
         mlp = _experts_bytes(shape.hidden_size, shape.experts, compute_bytes)
     else:
-        # gate, up, silu(gate), which Liger computes again, and the product that the down projection multiplies.
-        mlp = (3 if kernels.mlp == "liger" else 4) * shape.intermediate_size * compute_bytes
+        # gate, up, silu(gate), which Liger computes again, and the product that the down projection multiplies, which a
+        # compiled MLP does, too.
+        kept = 3 if kernels.mlp == "liger" else 2 if has_compiled_mlp(shape, kernels) else 4
+        mlp = kept * shape.intermediate_size * compute_bytes
     if shape.linear_attention[layer]:
         assert shape.delta_net is not None, "a linear-attention layer without its shape"
         return norms + mlp + _delta_net_bytes(shape.delta_net, compute_bytes, kernels)
@@ -81,15 +85,29 @@ def selective_bytes_per_token(shape: Architecture, layer: int, compute_bytes: in
     return residual + mlp + attention
 
 
-def _norm_input_bytes(compute_bytes: int, kernels: KernelsSection) -> int:
-    """Of a norm's input, for each of its elements: Liger keeps it as it came, a module the input and the normalised
-    value in float32."""
-    return compute_bytes if kernels.norm == "liger" else 2 * FLOAT32_BYTES
+def has_compiled_mlp(shape: Architecture, kernels: KernelsSection) -> bool:
+    """Whether dense MLPs are regions that torch.compile makes one of."""
+    return kernels.compile and kernels.mlp == "torch" and shape.swiglu
 
 
-def backward_bytes_per_token(shape: Architecture, compute_bytes: int) -> float:
-    """Bytes a token of gradients in flight at the widest point of a layer: gate, up and the residual."""
-    widths = [shape.intermediate_size] if not all(shape.sparse) else []
+def _has_compiled_norms(shape: Architecture, kernels: KernelsSection) -> bool:
+    return kernels.compile and kernels.norm == "torch" and shape.family != GENERIC
+
+
+def _norm_input_bytes(shape: Architecture, compute_bytes: int, kernels: KernelsSection) -> int:
+    """Of a norm's input, for each of its elements: Liger and a compiled norm keep it as it came, a module the input and
+    the normalised value in float32."""
+    is_fused = kernels.norm == "liger" or _has_compiled_norms(shape, kernels)
+    return compute_bytes if is_fused else 2 * FLOAT32_BYTES
+
+
+def backward_bytes_per_token(shape: Architecture, compute_bytes: int, kernels: KernelsSection) -> float:
+    """Bytes a token of what is in flight at the widest point of a layer: gradients of gate and up, where that is
+    compiled also their product, in float8 too where that multiplies it; and the residual."""
+    widths = []
+    if not all(shape.sparse):
+        each = 1 if not has_compiled_mlp(shape, kernels) else 1.5 if kernels.float8 == "none" else 1.75
+        widths.append(each * shape.intermediate_size)
     if shape.experts is not None:
         widths.append(shape.experts.per_token * (shape.experts.intermediate_size + shape.hidden_size))
     return (2 * max(widths) + shape.hidden_size) * compute_bytes
@@ -129,7 +147,10 @@ def _attention_bytes(shape: Architecture, compute_bytes: int, kernels: KernelsSe
     if shape.gated_attention:
         # The gate's sigmoid and the gated output.
         elements += 2 * query
-    head_norms = (query + key_value) * _norm_input_bytes(compute_bytes, kernels) if shape.head_norms else 0
+    head_norms = (query + key_value) * _norm_input_bytes(shape, compute_bytes, kernels) if shape.head_norms else 0
+    if shape.head_norms and shape.gated_attention and _has_compiled_norms(shape, kernels):
+        # The queries that it keeps lie beside their gates.
+        elements += query
     return elements * compute_bytes + head_norms
 
 
@@ -138,7 +159,7 @@ def _delta_net_bytes(delta: DeltaNet, compute_bytes: int, kernels: KernelsSectio
     rule = _reference_rule_bytes if kernels.linear_attention == "torch" else _fused_rule_bytes
     # Gated norm: delta rule's output, gate, own output; a module has input, normalised value and SiLU of the gate in
     # float32 besides.
-    wide = 0 if kernels.gated_norm == "fla" else 3 * FLOAT32_BYTES
+    wide = 0 if kernels.gated_norm == "fla" or kernels.compile else 3 * FLOAT32_BYTES
     gated_norm = delta.value_dim * (wide + 3 * compute_bytes)
     return convolution(delta, compute_bytes) + rule(delta, compute_bytes) + gated_norm
 

@@ -61,6 +61,8 @@ class Architecture:
     hidden_size: int
     intermediate_size: int
     """Of a dense MLP; unused where every layer is sparse."""
+    swiglu: bool
+    """Its MLPs have SiLU between their projections; False where nobody knows."""
     linear_attention: tuple[bool, ...]
     """Per layer: Gated DeltaNet, or else softmax attention."""
     windows: tuple[int | None, ...]
@@ -104,6 +106,16 @@ class Architecture:
 def is_known(config: Mapping[str, Any]) -> bool:
     """Whether a family file knows this config's `model_type`."""
     return str(text_config(config).get("model_type")) in MODEL_TYPES
+
+
+def has_silu(config: Mapping[str, Any]) -> bool:
+    """Whether the MLPs' activation is SiLU, which it is where a config names none.
+
+    Args:
+        config: of text.
+    """
+    activation = config.get("hidden_act") or config.get("hidden_activation") or "silu"
+    return activation in ("silu", "swish")
 
 
 def read_architecture(config: Mapping[str, Any], where: str | None = None) -> Architecture:
@@ -160,6 +172,7 @@ def read_architecture(config: Mapping[str, Any], where: str | None = None) -> Ar
         vocab_size=read.count("vocab_size"),
         hidden_size=hidden_size,
         intermediate_size=read.count("intermediate_size", hidden_size if all(sparse) else None),
+        swiglu=family != "gemma3" and has_silu(config),
         linear_attention=linear,
         windows=_windows(read, layers, family),
         sparse=sparse,

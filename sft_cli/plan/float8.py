@@ -38,6 +38,22 @@ def why_not(rows: int, columns: int, smallest_side: int = SMALLEST_SIDE) -> str 
     return None
 
 
+def float8_numbers(shape: Architecture, layer: int) -> int:
+    """Parameters of one layer that are multiplied in float8."""
+    hidden, delta = shape.hidden_size, shape.delta_net
+    if shape.linear_attention[layer]:
+        assert delta is not None, "a linear-attention layer without its shape"
+        sides = [delta.conv_dim, delta.value_dim, delta.value_dim]
+    else:
+        queries = shape.query_dim * (2 if shape.gated_attention else 1)
+        sides = [queries, shape.key_value_dim, shape.key_value_dim, shape.query_dim]
+    if not shape.sparse[layer]:
+        sides += 3 * [shape.intermediate_size]
+    elif shape.experts is not None:
+        sides += 3 * [shape.experts.shared_intermediate_size]
+    return sum(side * hidden for side in sides if why_not(side, hidden) is None)
+
+
 def why_not_gathered(recipe: Recipe) -> str | None:
     """Why FSDP2 gathers the weights in the compute dtype, to be cast where they are used; None where it gathers float8.
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from sft_cli.plan.architecture import Architecture
+from sft_cli.plan.architecture import Architecture, has_silu
 from sft_cli.plan.model_types import text_config
 
 SLOTS = ("linear_attention", "conv", "attention", "norm", "gated_norm", "mlp", "loss")
@@ -82,15 +82,13 @@ def slots_of(shape: Architecture, config: Mapping[str, Any]) -> tuple[str, ...]:
     """The slots that a model's layers have.
 
     Args:
-        config: config.json as read; it names the MLP's activation, which is SwiGLU's where it names none.
+        config: config.json as read; it names the MLP's activation.
     """
-    text = text_config(config)
-    activation = text.get("hidden_act") or text.get("hidden_activation") or "silu"
     absent = set()
     if shape.delta_net is None:
         absent |= {"linear_attention", "conv", "gated_norm"}
     if all(shape.linear_attention):
         absent.add("attention")
-    if shape.family == "gemma3" or activation not in ("silu", "swish"):
+    if shape.family == "gemma3" or not has_silu(text_config(config)):
         absent.add("mlp")
     return tuple(slot for slot in SLOTS if slot not in absent)

@@ -130,14 +130,14 @@ def moments(recipe: Recipe, shape: Architecture, sizes: ShardedBytes) -> Iterato
             buffers=sizes.gathered_after_loss() + sizes.buffers,
         )
     before = 0.0 if sizes.is_tied else sizes.reduce_input(sizes.head, is_layer=False)
-    flowing = tokens * backward_bytes_per_token(shape, sizes.compute)
+    flowing = tokens * backward_bytes_per_token(shape, sizes.compute, recipe.kernels)
     for layer in reversed(range(shape.layers)):
         block, waiting = sizes.blocks[layer], sizes.waiting_gradients(done) + tied
         yield Moment(
             "backward of a layer",
             gradients=waiting + before + sizes.made(block),
             activations=activations.waiting[layer] + activations.at_work[layer] + flowing,
-            buffers=sizes.gathered_for_layer(layer) + sizes.buffers,
+            buffers=sizes.gathered_for_layer(layer) + sizes.float8_copies + sizes.buffers,
         )
         yield Moment(
             "gradients of a layer",

@@ -50,6 +50,7 @@ class ProbedModel(BaseModel):
             vocab_size=self.vocab_size,
             hidden_size=self.hidden_size,
             intermediate_size=self.intermediate_size,
+            swiglu=False,
             linear_attention=(False,) * layers,
             windows=tuple(layer.window for layer in self.layers),
             sparse=(False,) * layers,

@@ -1,8 +1,8 @@
 """What parameters, their gradients and the optimizer take on one GPU, sharded and gathered, in bytes.
 
 FSDP2's part follows torch 2.11 to 2.13, `torch/distributed/fsdp/_fully_shard`: gathered parameters are in the compute
-dtype, gradients are reduced in the reduce dtype out of a buffer that lives until the next group's gradients are
-complete (`FSDPParamGroup.post_backward`), and shards of gradients are in the masters' dtype (`foreach_reduce`).
+dtype (or float8), gradients are reduced in the reduce dtype out of a buffer that lives until the next group's gradients
+are complete (`FSDPParamGroup.post_backward`), and shards of gradients are in the masters' dtype (`foreach_reduce`).
 `A_log` and `dt_bias`, which every rank keeps whole in float32, are too few to count.
 """
 
@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from sft_cli.plan.activations import has_compiled_mlp
 from sft_cli.plan.architecture import Architecture
+from sft_cli.plan.float8 import float8_numbers, why_not_gathered
 from sft_cli.plan.moments_offload import MOST_NUMBERS, SLOTS, waits
 from sft_cli.plan.parameters import Parameters, count_parameters
 from sft_cli.plan.steps import micro_batches_per_step
@@ -140,10 +142,24 @@ class ShardedBytes:
     def made(self, parameters: int, *, is_layer: bool = True) -> float:
         """Of gradients as backward makes them, of one group: whole, in the compute dtype. Without FSDP2 they become
         the masters' as soon as they are there: of a layer those of weights that read one input together, an MLP's two
-        being the most, less than half; of head and embedding, one weight each, all in the wider dtype."""
+        being the most, less than half, or its three where it is compiled; of head and embedding, one weight each, all
+        in the wider dtype."""
         if self.is_fsdp:
             return parameters * self.compute
-        return parameters * (self.compute / 2 if is_layer else max(self.compute, self.master))
+        if not is_layer:
+            return parameters * max(self.compute, self.master)
+        is_compiled = has_compiled_mlp(self.shape, self.recipe.kernels)
+        return max(parameters / 2, self._mlp if is_compiled else 0) * self.compute
+
+    @property
+    def float8_copies(self) -> float:
+        """Of weights while backward is at an MLP: its three in float8, each laid out as its product wants it."""
+        return 0 if self.recipe.kernels.float8 == "none" else self._mlp
+
+    @property
+    def _mlp(self) -> int:
+        """Parameters of a dense MLP."""
+        return 0 if all(self.shape.sparse) else 3 * self.shape.hidden_size * self.shape.intermediate_size
 
     def reducing(self, parameters: int, *, is_layer: bool = True) -> float:
         """Of one group's gradients at the worst moment of their reduction: made and copied into the input of the
@@ -181,36 +197,43 @@ class ShardedBytes:
         """Of whole parameters in the compute dtype while the loss is computed, or at the start of its backward."""
         if not self.is_fsdp:
             return self._autocast_copies(self.count.total)
-        whole = self._gathered(self.head, len(self.blocks))
+        whole = self._gathered(self.head * self.compute, len(self.blocks))
         if in_forward and self.shards > 1:
             # The buffer that the head was gathered through goes when forward ends.
-            whole = max(whole, self._gathered(2 * self.head, 0))
-        return whole * self.compute + self._uploaded(self.head)
+            whole = max(whole, self._gathered(2 * self.head * self.compute, 0))
+        return whole + self._uploaded(self.head)
 
     def gathered_after_loss(self) -> float:
         """The same while the head's gradient is reduced: the head is freed, the last layers are on their way."""
         if not self.is_fsdp:
             return self._autocast_copies(self.count.total)
-        return self._gathered(0, len(self.blocks)) * self.compute
+        return self._gathered(0, len(self.blocks))
 
     def gathered_for_layer(self, layer: int, *, is_done: bool = False) -> float:
         """The same while backward is at a layer, or has freed it; a tied weight stays to the end of backward."""
         if not self.is_fsdp:
             return self._autocast_copies(sum(self.blocks[: layer + 1]))
-        block = self.blocks[layer]
-        at_work = (0 if is_done else block) + (self.head if self.is_tied else 0)
-        return self._gathered(at_work, layer) * self.compute + self._uploaded(block)
+        at_work = (0 if is_done else self._whole_blocks[layer]) + (self.head * self.compute if self.is_tied else 0)
+        return self._gathered(at_work, layer) + self._uploaded(self.blocks[layer])
+
+    @cached_property
+    def _whole_blocks(self) -> list[int]:
+        """Of each layer gathered: in the compute dtype, or a byte for each number that is gathered in float8."""
+        saved = 0 if why_not_gathered(self.recipe) is not None else self.compute - 1
+        return [
+            block * self.compute - saved * float8_numbers(self.shape, layer) for layer, block in enumerate(self.blocks)
+        ]
 
     def _gathered(self, at_work: float, layers: int) -> float:
-        """Parameters at work, of those of the first `layers` that are gathered ahead, and what stays of them and of the
-        embedding after forward. One rank alone gathers nothing ahead."""
+        """Of parameters at work, of those of the first `layers` that are gathered ahead, and what stays of them and of
+        the embedding after forward. One rank alone gathers nothing ahead."""
         sharding = self.recipe.sharding
-        held = sum(self.blocks[:layers]) + (0 if self.is_tied else self.count.embedding)
+        held = sum(self._whole_blocks[:layers]) + (0 if self.is_tied else self.count.embedding * self.compute)
         if sharding.reshard_after_forward is False:
             return at_work + held
         # What is gathered ahead is still in a buffer of its own; preallocated ones are there anyhow.
         is_free = self.shards == 1 or self._is_preallocated
-        ahead = 0 if is_free else min(sharding.prefetch, layers) * max(self.blocks)
+        ahead = 0 if is_free else min(sharding.prefetch, layers) * max(self._whole_blocks)
         groups = sharding.reshard_after_forward
         return at_work + ahead + (0 if groups is True else held / min(groups, self.shards))
 

@@ -14,16 +14,21 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from sft_cli.data.batch import Batch, pack_rows
+from sft_cli.kernels.float8 import Float8
+from sft_cli.kernels.regions import Regions
 from sft_cli.model.language_model import LanguageModel
 from sft_cli.plan.activations import kept_bytes_per_token
 from sft_cli.plan.architecture import read_architecture
-from sft_cli.recipe.schema import ActivationCheckpointingSection
+from sft_cli.recipe.schema import ActivationCheckpointingSection, KernelsSection
 
 SLOTS = 8192
 SETTINGS = [(mode, offload) for mode in ("full", "selective", "none") for offload in (False, True)]
 
 
-def model_of(mesh: DeviceMesh, mode: str, offload: bool, **changes: Any) -> LanguageModel:
+def model_of(
+    mesh: DeviceMesh, mode: str, offload: bool, kernels: KernelsSection = FASTEST, **changes: Any
+) -> LanguageModel:
+    float8 = None if kernels.float8 == "none" else Float8(kernels.float8, emulate=False)
     return make_model(
         "qwen3_5",
         config={**config(), **changes},
@@ -31,7 +36,8 @@ def model_of(mesh: DeviceMesh, mode: str, offload: bool, **changes: Any) -> Lang
         checkpointing=mode,
         offload=offload,
         compute_dtype=torch.bfloat16,
-        kernels=FASTEST,
+        kernels=kernels,
+        regions=Regions(compiles=kernels.compile, float8=float8),
     )
 
 
@@ -64,11 +70,21 @@ def test_the_same_gradients_without_waiting_for_the_device(mesh: DeviceMesh, mod
         assert difference < 2e-2, name
 
 
+@pytest.mark.parametrize(
+    "float8", [None, "none", "tensorwise", "rowwise"], ids=["uncompiled", "compiled", "tensorwise", "rowwise"]
+)
 @pytest.mark.parametrize(("mode", "offload"), SETTINGS)
-def test_what_is_kept_after_forward_is_what_the_plan_counts(mesh: DeviceMesh, mode: str, offload: bool) -> None:
-    """Of eight layers; offloaded, the last two's."""
+def test_what_is_kept_after_forward_is_what_the_plan_counts(
+    mesh: DeviceMesh, mode: str, offload: bool, float8: str | None
+) -> None:
+    """Of eight layers; offloaded, the last two's. In float8 and compiled they keep what they do in bfloat16."""
+    kernels = FASTEST
+    if float8 is not None:
+        kernels = FASTEST.model_copy(update={"mlp": "torch", "compile": True, "float8": float8})
+    if kernels.float8 != "none":
+        pytest.importorskip("torchao")
     changes = {"num_hidden_layers": 8, "layer_types": config()["layer_types"] * 2}
-    model, pack = model_of(mesh, mode, offload, **changes), batch()
+    model, pack = model_of(mesh, mode, offload, kernels, **changes), batch()
     step(model, pack)
     model.zero_grad()
     torch.cuda.synchronize()
@@ -84,7 +100,8 @@ def test_what_is_kept_after_forward_is_what_the_plan_counts(mesh: DeviceMesh, mo
     kept = after[0] - before
     shape = read_architecture({**config(), **changes})
     section = ActivationCheckpointingSection(mode=mode, offload=offload)
-    layers = kept_bytes_per_token(shape, section, 2, FASTEST)
+    layers = kept_bytes_per_token(shape, section, 2, kernels)
     expected = SLOTS * sum(layers[-2:] if offload else layers)
-    print(f"\n{mode}, offload {offload}: {kept / 2**30:.3f} GiB kept, {expected / 2**30:.3f} estimated")
+    how = "uncompiled" if float8 is None else f"compiled, float8 {float8}"
+    print(f"\n{mode}, offload {offload}, {how}: {kept / 2**30:.3f} GiB kept, {expected / 2**30:.3f} estimated")
     assert kept == pytest.approx(expected, rel=0.1, abs=64 * 2**20)

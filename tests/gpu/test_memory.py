@@ -1,5 +1,5 @@
-"""The plan's memory against the peak of a real run, in every mode of activation checkpointing; prints docs/memory.md's
-table (`make test-gpu`)."""
+"""The plan's memory against the peak of a real run, in every mode of activation checkpointing, compiled and in float8
+too; prints docs/memory.md's table (`make test-gpu`)."""
 
 from __future__ import annotations
 
@@ -19,6 +19,18 @@ MODES = {
     "selective": "{mode: selective}",
     "selective, offload": "{mode: selective, offload: true}",
 }
+COMPILED = {"kernels.compile": "true"}
+KERNELS = {
+    "as they are": {},
+    "compiled": COMPILED,
+    "tensorwise": {**COMPILED, "kernels.float8": "tensorwise"},
+    "rowwise": {**COMPILED, "kernels.float8": "rowwise"},
+}
+CASES = [
+    *(("as they are", mode) for mode in MODES),
+    *((kernels, mode) for kernels in KERNELS if kernels != "as they are" for mode in ("none", "selective")),
+    *(("tensorwise", mode) for mode in ("full, 4 layers, others selective", "selective, offload")),
+]
 
 
 @pytest.fixture(params=["0.8B", "8 layers of 27B"])
@@ -32,14 +44,19 @@ def model(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
     return request.param, str(path)
 
 
-@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
-def test_the_plan_is_within_a_tenth_of_what_is_measured(model: tuple[str, str], mode: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kernels", "mode"), CASES)
+def test_the_plan_is_within_a_tenth_of_what_is_measured(
+    model: tuple[str, str], kernels: str, mode: str, tmp_path: Path
+) -> None:
+    if "kernels.float8" in KERNELS[kernels]:
+        pytest.importorskip("torchao")
     name, path = model
     settings = {
+        **KERNELS[kernels],
         "model": f"{{path: {path}, weights: random, tokenizer: 'builtin:tiny-hybrid'}}",
         "data.train": "builtin:chat",
         "data.cache_dir": str(tmp_path / "cache"),
-        "sharding.activation_checkpointing": mode,
+        "sharding.activation_checkpointing": MODES[mode],
         "train": "{max_steps: 2, tokens_per_step: 16384}",
         "checkpoint.enabled": "false",
         "launch.gpus": "1",
@@ -52,6 +69,14 @@ def test_the_plan_is_within_a_tenth_of_what_is_measured(model: tuple[str, str], 
     assert ended.code == 0, ended.err
     plan = json.loads((tmp_path / "run" / "plan.json").read_text(encoding="utf-8"))
     planned, measured = plan["memory_gib"]["total"], training_steps(tmp_path / "run")[-1]["peak_memory_gib"]
-    cells = (name, mode, f"{measured:.1f}", f"{planned:.1f}", f"{planned / measured - 1:+.1%}", plan["memory_moment"])
+    cells = (
+        name,
+        kernels,
+        mode,
+        f"{measured:.1f}",
+        f"{planned:.1f}",
+        f"{planned / measured - 1:+.1%}",
+        plan["memory_moment"],
+    )
     print(f"\n| {' | '.join(cells)} |")
     assert planned == pytest.approx(measured, rel=0.1)

@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from sft_cli.kernels import attention, linear_attention
+from sft_cli.kernels import linear_attention
+from sft_cli.kernels.conv import CONV
+from sft_cli.kernels.float8 import Float8
+from sft_cli.kernels.install import install, layers_of
+from sft_cli.kernels.regions import Regions
 from sft_cli.model.build import build_skeleton
 from sft_cli.model.families import FAMILIES
 from sft_cli.parallel.activation_checkpointing import checkpoint_layers
@@ -68,17 +72,37 @@ class FusedRule(torch.autograd.Function):
         raise AssertionError("nobody asks for it")
 
 
+class FusedConv(torch.autograd.Function):
+    """Saves its input. Computes nothing."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        ctx.save_for_backward(x)
+        return torch.zeros_like(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        raise AssertionError("nobody asks for it")
+
+
 def saved_bytes_per_token(
-    config: dict[str, Any], layer: int, dtype: torch.dtype, mode: str = "none", rule: str = "torch"
+    config: dict[str, Any],
+    layer: int,
+    dtype: torch.dtype,
+    mode: str = "none",
+    kernels: KernelsSection | None = None,
+    regions: Regions | None = None,
 ) -> float:
     model = build_skeleton(config, dtype).to_empty(device="cpu")
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.02)
-    attention.install(model.config, attention="sdpa", expensive=kept)
     blocks = [block.linear_attn for block in model.model.layers if hasattr(block, "linear_attn")]
-    delta_net = FAMILIES["qwen3_next" if config["model_type"] == "qwen3_next" else "qwen3_5"].delta_net
-    assert delta_net is not None
-    linear_attention.install(blocks, project=delta_net.project, linear_attention=rule, conv="torch", expensive=kept)
+    family = FAMILIES[config["model_type"].removesuffix("_text")]
+    layers = layers_of(
+        model.model, model.config, delta_net=blocks, project=family.delta_net and family.delta_net.project,
+        norm_offset=family.norm_offset, one_input=family.one_input,
+    )  # fmt: skip
+    install(layers, (kernels or TORCH).model_copy(update={"attention": "sdpa"}), expensive=kept, regions=regions)
     block = model.model.layers[layer]
     checkpoint_layers([block], ActivationCheckpointingSection(mode=mode))
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
@@ -130,14 +154,52 @@ def test_a_selective_layer_keeps_what_is_estimated(config: dict[str, Any], layer
     assert estimate < layer_bytes_per_token(shape, layer, dtype.itemsize, TORCH)
 
 
+COMPILED = TORCH.model_copy(update={"compile": True})
+AOT = "aot_eager_decomp_partition"
+"""All of torch.compile but the generated code."""
+
+
+def compiled(float8: str) -> tuple[KernelsSection, Regions]:
+    if float8 != "none":
+        pytest.importorskip("torchao")
+    made = None if float8 == "none" else Float8(float8, emulate=False)
+    regions = Regions(compiles=True, float8=made, backend=AOT, smallest_side=256)
+    keys = {"float8": float8, "linear_attention": "fla", "conv": "fla", "attention": "sdpa"}
+    return COMPILED.model_copy(update=keys), regions
+
+
+@pytest.mark.parametrize("mode", ["none", "selective"])
+@pytest.mark.parametrize(
+    ("name", "float8"),
+    [("delta", "tensorwise"), ("gated", "none"), ("gated", "rowwise")]
+    + [
+        pytest.param(*case, marks=pytest.mark.long)
+        for case in [
+            *(("delta", float8) for float8 in ("none", "rowwise")),
+            ("gated", "tensorwise"),
+            *((name, float8) for name in ("llama", "gemma3", "sparse gated") for float8 in ("none", "tensorwise")),
+        ]
+    ],
+)
+def test_a_compiled_layer_saves_what_is_estimated(
+    name: str, float8: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In float8 as in bfloat16: nothing is kept in float8, and no product of gate and up."""
+    monkeypatch.setitem(linear_attention.LINEAR_ATTENTION, "fla", lambda: lambda *inputs: FusedRule.apply(*inputs[:5]))
+    monkeypatch.setitem(CONV, "fla", lambda: lambda x, *_: FusedConv.apply(x))
+    (config, layer), (kernels, regions) = CASES[name], compiled(float8)
+    shape = read_architecture(config)
+    estimate = (layer_bytes_per_token if mode == "none" else selective_bytes_per_token)(shape, layer, 2, kernels)
+    found = saved_bytes_per_token(config, layer, torch.bfloat16, mode, kernels, regions)
+    assert estimate == pytest.approx(found, rel=0.06)
+
+
 def test_of_a_fused_delta_rule_its_inputs_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Values laid out anew are its input, since that is done before it."""
     monkeypatch.setitem(linear_attention.LINEAR_ATTENTION, "fla", lambda: lambda *inputs: FusedRule.apply(*inputs[:5]))
     shape, kernels = read_architecture(HYBRID), TORCH.model_copy(update={"linear_attention": "fla"})
     expected = selective_bytes_per_token(shape, 0, 2, kernels)
-    assert saved_bytes_per_token(HYBRID, 0, torch.bfloat16, "selective", rule="fla") == pytest.approx(
-        expected, rel=0.02
-    )
+    assert saved_bytes_per_token(HYBRID, 0, torch.bfloat16, "selective", kernels) == pytest.approx(expected, rel=0.02)
     assert shape.delta_net is not None
     assert shape.delta_net.value_dim * 2 > 0.04 * expected, "values would show"
 

@@ -9,6 +9,7 @@ from sft_cli.plan.architecture import Architecture
 from sft_cli.plan.memory import GIB, _loss_moments, estimate_memory, find_peak, fits
 from sft_cli.plan.parameters import count_parameters
 from sft_cli.plan.plan import MemoryGib
+from sft_cli.plan.sharded_bytes import ShardedBytes
 from sft_cli.recipe.schema import Recipe
 
 FASTEST = {
@@ -242,12 +243,39 @@ def test_preallocated_buffers_are_there_throughout(make_recipe: MakeRecipe, shap
     assert one.gib.buffers * GIB == pytest.approx(block * 2 * 4)
 
 
+def test_layers_gathered_in_float8_take_half(make_recipe: MakeRecipe, shape_of: Shape) -> None:
+    """A byte for each number of the linear layers; their casts are counted where weights come in bfloat16, too."""
+    shape = shape_of("qwen3.8-27b")
+    mlp, delta, attention = 3 * 17408, 10240 + 2 * 6144, 12288 + 2 * 1024 + 6144
+    sharding = {"reshard_after_forward": False, **checkpointing(mode="full")}
+
+    def sizes(float8: str, **keys: Any) -> ShardedBytes:
+        kernels = {**FASTEST, "mlp": "torch", "compile": True, "float8": float8}
+        return ShardedBytes(make_recipe(kernels=kernels, sharding={**sharding, **keys}), shape, 2, "cuda")
+
+    saved = 5120 * (64 * mlp + 48 * delta + 16 * attention)
+    whole = sizes("none").gathered_for_loss(in_forward=True)
+    assert whole - sizes("tensorwise").gathered_for_loss(in_forward=True) == saved
+    first = sizes("none").gathered_for_layer(0) - sizes("tensorwise").gathered_for_layer(0)
+    assert first == 5120 * (mlp + delta)
+    assert sizes("rowwise").gathered_for_loss(in_forward=True) == whole
+    assert sizes("tensorwise", backend="none").gathered_for_layer(63) == 2 * sum(sizes("none").blocks)
+    assert [sizes(float8).float8_copies for float8 in ("none", "rowwise")] == [0, 5120 * mlp]
+
+
+def test_of_a_compiled_mlp_three_gradients_are_made_together(make_recipe: MakeRecipe, shape_of: Shape) -> None:
+    shape, script = shape_of("qwen3.8-27b"), {"sharding": {"backend": "none"}}
+    block = count_parameters(shape).layers[0].total
+    for compiles, expected in ((False, block), (True, 2 * 3 * 5120 * 17408)):
+        recipe = make_recipe(kernels={**FASTEST, "mlp": "torch", "compile": compiles}, **script)
+        assert ShardedBytes(recipe, shape, 1, "cuda").made(block) == expected
+
+
 def test_slots_for_moments_are_as_large_as_the_largest_that_waits() -> None:
     """The 27B's embedding is too large on one rank; an eighth of it waits, and is larger than any matrix's eighth."""
     from sft_cli.plan.architecture import read_architecture
     from sft_cli.plan.moments_offload import SLOTS
     from sft_cli.plan.shapes import read_shape
-    from sft_cli.plan.sharded_bytes import ShardedBytes
     from sft_cli.recipe.schema import Recipe
 
     optimizer = {"name": "adamw_8bit", "in_backward": True, "offload": True}
