@@ -82,9 +82,9 @@ def selective_bytes_per_token(shape: Architecture, layer: int, compute_bytes: in
 
 
 def _norm_input_bytes(compute_bytes: int, kernels: KernelsSection) -> int:
-    """Of a norm's input, for each of its elements: Liger keeps it as it came, a module the input and the normalised
+    """Of a norm's input, for each of its elements: kernels keep it as it came, a module the input and the normalised
     value in float32."""
-    return compute_bytes if kernels.norm == "liger" else 2 * FLOAT32_BYTES
+    return compute_bytes if kernels.norm != "torch" else 2 * FLOAT32_BYTES
 
 
 def backward_bytes_per_token(shape: Architecture, compute_bytes: int) -> float:
