@@ -9,10 +9,11 @@ import torch
 from support.tensors import off
 from torch import Tensor
 
-from sft_cli.kernels import heads, norm
+from sft_cli.kernels import heads, linear_attention, norm
 
 TOKENS, HIDDEN = 8192, 5120
 QUERY_HEADS, KEY_HEADS, HEAD, TURNED = 24, 4, 256, 64
+VALUE_HEADS = 48
 EPS = 1e-6
 ALLOWED = {torch.bfloat16: 0.004, torch.float32: 2e-6}
 """Of the 2-norm. bfloat16 rounds each number by up to 2^-9 of it."""
@@ -94,3 +95,23 @@ def test_the_output_gate(dtype: torch.dtype) -> None:
         return lambda given: [function(given[0], given[1][..., HEAD:])]
 
     compare(call(own.gated), call(heads.gated), [x, beside], "output gate")
+
+
+@pytest.mark.parametrize("dtype", list(ALLOWED))
+def test_decay_and_beta(dtype: torch.dtype) -> None:
+    """Of a Gated DeltaNet block; exponents are float32 whatever the rest is."""
+    a, b = draw(dtype, (TOKENS, VALUE_HEADS), (TOKENS, VALUE_HEADS))
+    a_log, dt_bias = draw(torch.float32, (VALUE_HEADS,), (VALUE_HEADS,))
+    own = linear_attention.load_own_gates()
+    wants = [torch.randn(TOKENS, VALUE_HEADS, device="cuda"), torch.randn(TOKENS, VALUE_HEADS, device="cuda").to(dtype)]
+    wide = [x.detach().float().requires_grad_() for x in (a, b, a_log, dt_bias)]
+    outs, right = own(a, b, a_log, dt_bias), linear_attention.gates(*wide)
+    gradients = torch.autograd.grad(outs, [a, b, a_log, dt_bias], wants)
+    of_right = torch.autograd.grad(right, wide, [want.float() for want in wants])
+    for one, other in zip([*outs, *gradients], [*right, *of_right], strict=True):
+        # Sums over all tokens: what is left of the terms is smaller than they are.
+        allowed = 1e-4 if other.ndim == 1 else ALLOWED[one.dtype]
+        assert off(one, other) < allowed
+    tensors = [a, b, a_log, dt_bias]
+    times = [timed(lambda given, f=f: f(*given), tensors, wants) for f in (own, linear_attention.gates)]
+    print(f"\ndecay and beta, {dtype}: {times[0]}, torch {times[1]}")
