@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from sft_cli.kernels.norm_triton import summed
+from sft_cli.kernels.sums_triton import sum_of_programs
 
 NUMBERS, WARPS = 1024, 4
 """That a program has at once."""
@@ -61,7 +61,7 @@ class _Gates(torch.autograd.Function):
                     a, b, a_log, dt_bias, of_log_decay.contiguous(), of_beta.contiguous(), of_a, of_b, partial, tokens,
                     HEADS=heads, ROWS=rows, BLOCK=block, num_warps=WARPS,
                 )  # fmt: skip
-        of_a_log, of_dt_bias = summed(partial, torch.float32).chunk(2)
+        of_a_log, of_dt_bias = sum_of_programs(partial, torch.float32).chunk(2)
         return of_a, of_b, of_a_log.to(a_log.dtype), of_dt_bias.to(dt_bias.dtype)
 
 

@@ -20,7 +20,8 @@ from sft_cli.kernels.heads_triton_kernels import (
     rotated_rms_norm_backward,
     rotated_rms_norm_forward,
 )
-from sft_cli.kernels.norm_triton import MOST_PROGRAMS, Tile, in_rows, summed
+from sft_cli.kernels.norm_triton import MOST_PROGRAMS, Tile, in_rows
+from sft_cli.kernels.sums_triton import sum_of_programs
 
 
 def rotated(
@@ -84,7 +85,7 @@ class _Rotated(torch.autograd.Function):
                     OFFSET=ctx.offset, NORMS=weight is not None, GATES=ctx.is_gated, TRAINS=trains,
                     TURNED=cos.shape[-1], WIDTH=width, ROWS=tile.rows, BLOCK=tile.width, num_warps=tile.warps,
                 )  # fmt: skip
-        return of_x, summed(partial, weight.dtype) if trains else None, None, None, None, None, None
+        return of_x, sum_of_programs(partial, weight.dtype) if trains else None, None, None, None, None, None
 
 
 class _Gated(torch.autograd.Function):

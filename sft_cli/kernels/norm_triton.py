@@ -18,7 +18,8 @@ import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from sft_cli.kernels.norm_triton_kernels import rms_norm_backward, rms_norm_forward, rms_norm_sums
+from sft_cli.kernels.norm_triton_kernels import rms_norm_backward, rms_norm_forward
+from sft_cli.kernels.sums_triton import sum_of_programs
 
 NUMBERS = 2048
 """That a program has at once, where a row is not longer."""
@@ -91,7 +92,7 @@ class _Norm(torch.autograd.Function):
                     WIDTH=width, ROWS=tile.rows, BLOCK=tile.width,
                     num_warps=tile.warps, maxnreg=tile.most_registers,
                 )  # fmt: skip
-        of_weight = summed(partial, weight.dtype) if trains else None
+        of_weight = sum_of_programs(partial, weight.dtype) if trains else None
         return of_x, of_x if ctx.adds else None, of_weight, None, None, None
 
 
@@ -111,12 +112,3 @@ def in_rows(x: Tensor) -> Tensor:
     """(..., width) -> (rows, width), evenly spaced: a copy where they lie in memory otherwise."""
     rows = x.flatten(0, -2) if x.ndim > 1 else x[None]
     return rows if rows.stride(1) == 1 else rows.contiguous()
-
-
-def summed(partial: Tensor, dtype: torch.dtype) -> Tensor:
-    """float32 (programs, width) -> (width,)."""
-    programs, width = partial.shape
-    out = torch.empty(width, dtype=dtype, device=partial.device)
-    with torch.cuda.device_of(partial):
-        rms_norm_sums[(triton.cdiv(width, 32),)](partial, out, programs, WIDTH=width, ROWS=32, COLUMNS=32, num_warps=4)
-    return out

@@ -76,20 +76,6 @@ def rms_norm_backward(
         tl.store(partial_at + tl.program_id(0) * WIDTH + column, sums, mask=column < WIDTH)
 
 
-@triton.jit(do_not_specialize=["rows"])
-def rms_norm_sums(partial_at, out_at, rows, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """(rows, WIDTH) float32 -> (WIDTH,); one program: `COLUMNS` of them. Always in the same order."""
-    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
-    total = tl.zeros([ROWS, COLUMNS], dtype=tl.float32)
-    first = 0
-    while first < rows:  # and not a range of it, whose end Triton's interpreter would have to know
-        row = first + tl.arange(0, ROWS)[:, None]
-        total += tl.load(partial_at + row * WIDTH + column, mask=(row < rows) & (column < WIDTH), other=0.0)
-        first += ROWS
-    sums = tl.sum(total, axis=0, keep_dims=True)
-    tl.store(out_at + column, sums.to(out_at.dtype.element_ty), mask=column < WIDTH)
-
-
 @triton.jit
 def places(first, rows, WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """Rows from `first` on as int64 (ROWS, 1), columns (1, BLOCK), and which places exist."""

@@ -16,12 +16,12 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from sft_cli.kernels import gates_triton, heads_triton_kernels, norm_triton, norm_triton_kernels
+from sft_cli.kernels import gates_triton, heads_triton_kernels, norm_triton, norm_triton_kernels, sums_triton
 
 TARGET = GPUTarget("cuda", 90, 32)
 HIDDEN, HEAD, TURNED, VALUE_HEADS = 5120, 256, 64, 48
 """Of Qwen3.8-27B."""
-UNALIGNED = {"rows", "tokens", "eps", "heads"}
+UNALIGNED = {"rows", "programs", "tokens", "eps", "heads"}
 
 
 def compiled(kernel: Any, dtype: str, constants: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
@@ -60,8 +60,8 @@ def kernels() -> Iterator[tuple[str, Any, dict[str, Any], dict[str, Any]]]:
         for name in vars(room):
             if name.endswith(("_forward", "_backward")):
                 yield f"{name} {width}", getattr(room, name), *of_rows(width)
-    sums = {"WIDTH": HIDDEN, "ROWS": 32, "COLUMNS": 32}
-    yield "rms_norm_sums", norm_triton_kernels.rms_norm_sums, sums, {"num_warps": 4}
+    sums = {"WIDTH": HIDDEN, "TAPS": 4, "ROWS": sums_triton.ROWS, "COLUMNS": sums_triton.COLUMNS}
+    yield "reduce_programs", sums_triton.reduce_programs, sums, {"num_warps": sums_triton.WARPS}
     sizes = {"HEADS": VALUE_HEADS, "ROWS": 16, "BLOCK": 64}
     for name in ("elementwise_decay_forward", "elementwise_decay_backward"):
         yield name, getattr(gates_triton, name), sizes, {"num_warps": gates_triton.WARPS}
