@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from sft_cli.kernels.importing import importing
 from sft_cli.kernels.norm import eps_of, rms_norm
@@ -111,8 +112,6 @@ def forward(
     Returns:
         (B, T, hidden), and None for the weights that nobody asked for.
     """
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
     width = attention.head_dim
     projections = (attention.q_proj, attention.k_proj, attention.v_proj)
     query, key, value = (project(hidden_states) for project in projections)
