@@ -20,6 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from sft_cli.kernels.conv_triton_kernels import WIDTH, causal_conv_backward, causal_conv_forward
 from sft_cli.kernels.segments import Segments
+from sft_cli.kernels.sums_triton import sum_of_programs
 
 MOST_PARTS = 3
 CHANNELS, WARPS = 128, 1
@@ -89,8 +90,8 @@ class _Conv(torch.autograd.Function):
         )
         if not trains:
             return of_x, None, None, None, None
-        summed = partial.sum(0)
-        return of_x, summed[:WIDTH].T.to(weight), None if bias is None else summed[WIDTH].to(bias), None, None
+        summed = sum_of_programs(partial, weight.dtype)
+        return of_x, summed[:, :WIDTH], None if bias is None else summed[:, WIDTH].to(bias), None, None
 
 
 def _launch(

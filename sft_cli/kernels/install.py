@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from sft_cli.kernels import attention, gated_norm, joint_linear, linear, linear_attention, mlp, norm
+from sft_cli.kernels import attention, gated_norm, heads, joint_linear, linear, linear_attention, mlp, norm, residual
 from sft_cli.kernels.regions import Regions
 from sft_cli.recipe.schema import KernelsSection
 
@@ -41,6 +41,10 @@ class Layers:
     """Every module of the decoder."""
     one_input: Sequence[tuple[str, ...]] = ()
     """Names of linear layers that a module hands one tensor to."""
+    plain: Sequence[nn.Module] = ()
+    """Decoder layers of the form that `Family.is_plain` says."""
+    window: int | None = None
+    """Of all those layers; None: see `Family.has_one_window`."""
 
 
 def layers_of(
@@ -51,6 +55,8 @@ def layers_of(
     project: Callable[..., Any] | None,
     norm_offset: float | None,
     one_input: Sequence[tuple[str, ...]] = (),
+    plain: Sequence[nn.Module] = (),
+    window: int | None = None,
 ) -> Layers:
     """Finds them by the names that all families of transformers share."""
     named = [(type(module).__name__, module) for module in decoder.modules()]
@@ -66,6 +72,8 @@ def layers_of(
         linears={name: module for name, module in decoder.named_modules() if type(module) is nn.Linear},
         parents=list(decoder.modules()),
         one_input=one_input,
+        plain=plain,
+        window=window,
     )
 
 
@@ -100,6 +108,9 @@ def install(
     if layers.norms and kernels.norm != OWN:
         assert layers.norm_offset is not None, "the plan leaves norms alone that it knows nothing of"
         norm.install(layers.norms, backend=kernels.norm, offset=layers.norm_offset)
+        if kernels.norm in norm.STREAM_NORM:
+            residual.install(layers.plain)
+            heads.install(layers.plain, backend=kernels.norm, offset=layers.norm_offset, window=layers.window)
     elif compiled is not None and layers.norm_offset is not None:
         norm.install(layers.norms, backend=OWN, offset=layers.norm_offset, regions=compiled)
     if layers.gated_norms and kernels.gated_norm != OWN:

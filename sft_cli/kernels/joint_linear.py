@@ -7,7 +7,7 @@ before it made, the input is saved once, and where autocast casts it, that is do
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -119,21 +119,36 @@ class _JointLinear(torch.autograd.Function):
         of_parameters: list[Tensor | None] = [None] * (2 * count)
         rows = None if x is None else x.flatten(0, -2)
         for index, gradient in given.items():
-            if needs[index]:
-                of_parameters[index] = gradient.t().mm(rows)
             if needs[count + index]:
                 of_parameters[count + index] = gradient.sum(0)
-        of_x = _of_input(given, weights).view(ctx.shape) if needs_x and given else None
+        products = list(_products(given))
+        for indices, gradient in products:
+            if any(needs[index] for index in indices):
+                of_weights = gradient.t().mm(rows).split([given[index].shape[1] for index in indices])
+                for index, of_weight in zip(indices, of_weights, strict=True):
+                    of_parameters[index] = of_weight if needs[index] else None
+        of_x = _of_input(products, weights).view(ctx.shape) if needs_x and given else None
         return of_x, *of_parameters
 
 
-def _of_input(gradients: dict[int, Tensor], weights: Sequence[Tensor]) -> Tensor:
-    """(tokens, inputs), of gradients (tokens, outputs)."""
-    pairs = [(gradient, weights[index]) for index, gradient in gradients.items()]
-    narrow = [pair for pair in pairs if pair[0].shape[1] <= NARROW]
-    if len(narrow) > 1:
-        beside = torch.cat([gradient for gradient, _ in narrow], dim=1), torch.cat([weight for _, weight in narrow])
-        pairs = [*(pair for pair in pairs if pair[0].shape[1] > NARROW), beside]
+def _products(gradients: dict[int, Tensor]) -> Iterator[tuple[list[int], Tensor]]:
+    """Layers, and their gradients (tokens, outputs) beside each other: of narrow ones together."""
+    narrow = [index for index, gradient in gradients.items() if gradient.shape[1] <= NARROW]
+    if len(narrow) < 2:
+        narrow = []
+    for index, gradient in gradients.items():
+        if index not in narrow:
+            yield [index], gradient
+    if narrow:
+        yield narrow, torch.cat([gradients[index] for index in narrow], dim=1)
+
+
+def _of_input(products: list[tuple[list[int], Tensor]], weights: Sequence[Tensor]) -> Tensor:
+    """(tokens, inputs)."""
+    pairs = [
+        (gradient, weights[indices[0]] if len(indices) == 1 else torch.cat([weights[index] for index in indices]))
+        for indices, gradient in products
+    ]
     (gradient, weight), *others = pairs
     total = gradient.mm(weight)
     for gradient, weight in others:

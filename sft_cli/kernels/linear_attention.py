@@ -18,8 +18,23 @@ from torch import Tensor, nn
 from sft_cli.errors import KernelError
 from sft_cli.kernels import fla, flash_qla, reference
 from sft_cli.kernels.conv import CONV, SPLITS
+from sft_cli.kernels.importing import importing
 from sft_cli.kernels.regions import Region, Regions, Rows, Weight
 from sft_cli.kernels.segments import Segments
+from sft_cli.plan.backends import TRITON
+
+
+def load_own_gates() -> Callable[..., tuple[Tensor, Tensor]]:
+    """Those of `gates_triton.py`.
+
+    Raises:
+        KernelError: Triton can't be imported.
+    """
+    with importing(TRITON, slot="conv", instead="`conv: auto`"):
+        from sft_cli.kernels import gates_triton
+
+    return gates_triton.gates
+
 
 LINEAR_ATTENTION = {
     "flash_qla": flash_qla.load_delta_rule,
@@ -27,6 +42,9 @@ LINEAR_ATTENTION = {
     "torch": lambda: reference.gated_delta_rule,
 }
 """Backend to what loads it."""
+GATES = {"sftune": load_own_gates}
+"""Backend of the convolution to what loads decay and beta, with the arguments of `gates`, where it has kernels for
+them."""
 
 
 def install(
@@ -49,6 +67,7 @@ def install(
         KernelError: a kernel's package can't be imported.
     """
     delta_rule, causal_conv = expensive(LINEAR_ATTENTION[linear_attention]()), CONV[conv]()
+    plain_gates = GATES[conv]() if conv in GATES else gates
     for block in blocks:
         block.forward = partial(  # type: ignore[method-assign]
             forward,
@@ -57,7 +76,7 @@ def install(
             delta_rule=delta_rule,
             causal_conv=causal_conv,
             conv_splits=conv in SPLITS,
-            gates=gates if regions is None else _gates_region(block, regions),
+            gates=plain_gates if regions is None else _gates_region(block, regions),
         )
 
 

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from sft_cli.kernels import liger
+from sft_cli.kernels.importing import importing
 from sft_cli.kernels.regions import Region, Regions, Rows, Weight
+from sft_cli.plan.backends import TRITON
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, offset: float) -> Tensor:
@@ -36,8 +38,49 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, offset: float) -> Tensor:
     return weight * wide.to(x.dtype)
 
 
-NORM = {"liger": liger.load_norm, "torch": lambda: rms_norm}
+def stream_norm(x: Tensor, residual: Tensor | None, weight: Tensor, eps: float, offset: float) -> tuple[Tensor, Tensor]:
+    """The residual stream and its norm: of `residual` and what a branch adds to it, or of the stream alone.
+
+    Args:
+        x: (..., width).
+        residual: as `x`; None where `x` is the stream.
+        weight, eps, offset: as of `rms_norm`.
+
+    Returns:
+        The stream, to go on with in place of `x`; and its norm.
+    """
+    stream = x if residual is None else residual + x
+    return stream, rms_norm(stream, weight, eps, offset)
+
+
+def load_own() -> Callable[..., Tensor]:
+    """The norm of `norm_triton.py`.
+
+    Raises:
+        KernelError: Triton can't be imported.
+    """
+    with importing(TRITON, slot="norm", instead="`norm: auto`"):
+        from sft_cli.kernels import norm_triton
+
+    return norm_triton.rms_norm
+
+
+def load_own_stream_norm() -> Callable[..., tuple[Tensor, Tensor]]:
+    """The same, with the arguments of `stream_norm`.
+
+    Raises:
+        KernelError: Triton can't be imported.
+    """
+    with importing(TRITON, slot="norm", instead="`norm: auto`"):
+        from sft_cli.kernels import norm_triton
+
+    return norm_triton.stream_norm
+
+
+NORM = {"sftune": load_own, "liger": liger.load_norm, "torch": lambda: rms_norm}
 """Backend to what loads it."""
+STREAM_NORM = {"sftune": load_own_stream_norm}
+"""The same, of backends that take the residual stream's sums along; see `residual.py`."""
 
 
 def install(modules: Iterable[nn.Module], *, backend: str, offset: float, regions: Regions | None = None) -> None:
@@ -51,18 +94,41 @@ def install(modules: Iterable[nn.Module], *, backend: str, offset: float, region
         KernelError: its package can't be imported.
     """
     norm = NORM[backend]()
+    more = {"stream_norm": STREAM_NORM[backend]()} if backend in STREAM_NORM else {}
     for module in modules:
-        # transformers has two names for it.
-        own = vars(module)
-        eps = own["variance_epsilon"] if "variance_epsilon" in own else own["eps"]
+        eps = eps_of(module)
         compiled = None if regions is None else _region(module, norm, eps, offset, regions)
         module.forward = partial(  # type: ignore[method-assign]
-            forward, module, norm=compiled or norm, eps=eps, offset=offset
+            forward, module, norm=compiled or norm, eps=eps, offset=offset, **more
         )
 
 
-def forward(module: nn.Module, x: Tensor, *, norm: Callable[..., Tensor], eps: float, offset: float) -> Tensor:
-    """One RMSNorm of transformers."""
+def eps_of(module: nn.Module) -> float:
+    """Of an RMSNorm, for which transformers has two names."""
+    own = vars(module)
+    eps: float = own["variance_epsilon"] if "variance_epsilon" in own else own["eps"]
+    return eps
+
+
+def forward(
+    module: nn.Module,
+    x: Tensor,
+    residual: Tensor | None = None,
+    *,
+    goes_on: bool = False,
+    norm: Callable[..., Tensor],
+    stream_norm: Callable[..., tuple[Tensor, Tensor]] | None = None,
+    eps: float,
+    offset: float,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """One RMSNorm of transformers.
+
+    Args:
+        goes_on: `x` and `residual` are the residual stream's, and it is returned, too; see `stream_norm`.
+    """
+    if goes_on:
+        assert stream_norm is not None, "installed with a backend that has it"
+        return stream_norm(x, residual, module.weight, eps, offset)
     if isinstance(norm, Region):
         return norm.over_tokens(x, module.weight)
     return norm(x, module.weight, eps, offset)

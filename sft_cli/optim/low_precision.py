@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from sft_cli.optim.eight_bit import block_size
-from sft_cli.optim.moments_offload import MomentsOffload, host_memory, release
+from sft_cli.optim.moments_offload import MomentsOffload, host_memory, moments, release
 from sft_cli.optim.partial_sums import PartialSums
 from sft_cli.optim.rounding import tensor_key
 from sft_cli.optim.update import Slice, update_on_host
@@ -159,13 +159,10 @@ class LowPrecisionAdamW(torch.optim.Optimizer):
     def _send_moments_to_the_host(self, device: torch.device) -> MomentsOffload:
         large = [p for p in self._parameters() if self._shards[p].block and waits(_local(p).numel())]
         memory = host_memory(2 * sum(_local(p).numel() for p in large), device)
-        parts = iter(memory.split([_local(p).numel() for p in large for _ in MOMENTS]))
-        hosts = {}
-        for parameter in large:
+        hosts = dict(zip(large, memory.split([2 * _local(p).numel() for p in large]), strict=True))
+        for parameter, block in hosts.items():
             state = self.state[parameter]
-            first, second = (next(parts).view(state[name].dtype) for name in MOMENTS)
-            hosts[parameter] = (first, second)
-            for name, flat in zip(MOMENTS, hosts[parameter], strict=True):
+            for name, flat in zip(MOMENTS, moments(block), strict=True):
                 state[name] = _placed(state[name], flat)
         offload = MomentsOffload(hosts, device)
         if device.type == "cuda" and large:

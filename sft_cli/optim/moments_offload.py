@@ -45,6 +45,13 @@ def host_memory(size: int, device: torch.device) -> Tensor:
     return memory
 
 
+def moments(block: Tensor) -> Moments:
+    """The first and the second moment, int8 and uint8, of a block of both: one behind the other, so that one copy takes
+    them."""
+    first, second = block.chunk(2)
+    return first.view(torch.int8), second
+
+
 def release(memory: Tensor) -> None:
     """Undoes the registration of what `host_memory` made: its place may be given out again."""
     torch.cuda.cudart().cudaHostUnregister(memory.data_ptr())
@@ -53,7 +60,7 @@ def release(memory: Tensor) -> None:
 @dataclass(eq=False)
 class _Slot:
     memory: Tensor
-    """(2, numbers of the largest tensor) uint8."""
+    """(2 * numbers of the largest tensor,) uint8, laid out as a parameter's block on the host."""
     is_free: torch.cuda.Event | None = None
     """What was in it is back on the host."""
     is_filled: torch.cuda.Event | None = None
@@ -63,15 +70,15 @@ class MomentsOffload:
     """Moments come to the device with `fetch` and go back with `give_back`, one tensor at a time.
 
     Args:
-        hosts: of each parameter its first and second moment on the host: flat, int8 and uint8.
+        hosts: of each parameter (2 * numbers,) uint8 on the host: see `moments`.
         device: of the parameters.
     """
 
-    def __init__(self, hosts: Mapping[nn.Parameter, Moments], device: torch.device) -> None:
+    def __init__(self, hosts: Mapping[nn.Parameter, Tensor], device: torch.device) -> None:
         self._hosts = dict(hosts)
         self._device = device
-        largest = max((first.numel() for first, _ in self._hosts.values()), default=0)
-        self._free = deque(_Slot(torch.empty(2, largest, dtype=torch.uint8, device=device)) for _ in range(SLOTS))
+        largest = max((block.numel() for block in self._hosts.values()), default=0)
+        self._free = deque(_Slot(torch.empty(largest, dtype=torch.uint8, device=device)) for _ in range(SLOTS))
         self._coming: dict[nn.Parameter, _Slot] = {}
         self._used: _Slot | None = None
         self._after: dict[nn.Parameter, nn.Parameter] = {}
@@ -94,7 +101,7 @@ class MomentsOffload:
         if self._newest is not None:
             self._after[self._newest] = parameter
         self._newest, self._used = parameter, slot
-        return self._places(parameter, slot)
+        return moments(self._place(parameter, slot))
 
     def give_back(self, parameter: nn.Parameter) -> None:
         """What the current stream has made of its moments goes to the host, and the next ones are sent for."""
@@ -141,13 +148,10 @@ class MomentsOffload:
         return slot
 
     def _copy_in(self, parameter: nn.Parameter, slot: _Slot) -> None:
-        for here, there in zip(self._places(parameter, slot), self._hosts[parameter], strict=True):
-            here.copy_(there, non_blocking=True)
+        self._place(parameter, slot).copy_(self._hosts[parameter], non_blocking=True)
 
     def _copy_out(self, parameter: nn.Parameter, slot: _Slot) -> None:
-        for here, there in zip(self._places(parameter, slot), self._hosts[parameter], strict=True):
-            there.copy_(here, non_blocking=True)
+        self._hosts[parameter].copy_(self._place(parameter, slot), non_blocking=True)
 
-    def _places(self, parameter: nn.Parameter, slot: _Slot) -> Moments:
-        numbers = self._hosts[parameter][0].numel()
-        return slot.memory[0, :numbers].view(torch.int8), slot.memory[1, :numbers]
+    def _place(self, parameter: nn.Parameter, slot: _Slot) -> Tensor:
+        return slot.memory[: self._hosts[parameter].numel()]

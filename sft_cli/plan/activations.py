@@ -95,9 +95,9 @@ def _has_compiled_norms(shape: Architecture, kernels: KernelsSection) -> bool:
 
 
 def _norm_input_bytes(shape: Architecture, compute_bytes: int, kernels: KernelsSection) -> int:
-    """Of a norm's input, for each of its elements: Liger and a compiled norm keep it as it came, a module the input and
-    the normalised value in float32."""
-    is_fused = kernels.norm == "liger" or _has_compiled_norms(shape, kernels)
+    """Of a norm's input, for each of its elements: kernels and a compiled norm keep it as it came, a module the input
+    and the normalised value in float32."""
+    is_fused = kernels.norm != "torch" or _has_compiled_norms(shape, kernels)
     return compute_bytes if is_fused else 2 * FLOAT32_BYTES
 
 

@@ -131,6 +131,10 @@ BACKENDS: dict[str, tuple[Backend, ...]] = {
         Backend("sdpa", "torch's scaled_dot_product_attention, one call a packed sample", gpu_only=False),
     ),
     "norm": (
+        Backend(
+            "sftune", "sftune's own RMSNorm in one kernel, which takes the residual stream's sums along", TRITON,
+            compute_capability=AMPERE,
+        ),
         Backend("liger", "Liger-Kernel's RMSNorm in one kernel", LIGER, compute_capability=AMPERE),
         Backend("torch", _OWN, gpu_only=False),
     ),

@@ -115,7 +115,7 @@ def _limit(case: Case, slot: str, backend: str) -> str | None:
             return f"heads of {shape.head_dim}, and it needs a multiple of {FLASH_HEAD_STEP}"
     if backend in ("varlen", "flash_attention_4", "flex") and case.attention_dropout:
         return f"the model drops {case.attention_dropout:.0%} of its attention weights, and it drops none"
-    if slot in ("norm", "mlp") and backend == "liger" and shape.family == GENERIC:
+    if slot in ("norm", "mlp") and backend != "torch" and shape.family == GENERIC:
         return "a model without a family of its own keeps its own modules"
     net = shape.delta_net
     if net is None:

@@ -96,7 +96,7 @@ class KernelsSection(Section):
     attention: Literal["auto", "varlen", "flash_attention_2", "flash_attention_4", "flex", "sdpa"] = _option(
         "auto", "Softmax attention"
     )
-    norm: Literal["auto", "liger", "torch"] = _option("auto", "RMSNorm")
+    norm: Literal["auto", "sftune", "liger", "torch"] = _option("auto", "RMSNorm")
     gated_norm: Literal["auto", "fla", "torch"] = _option("auto", "The gated RMSNorm after the delta rule")
     mlp: Literal["auto", "liger", "torch"] = _option("auto", "SwiGLU")
     loss: Literal["auto", "liger", "chunked", "torch"] = _option("auto", "The output projection and cross-entropy")

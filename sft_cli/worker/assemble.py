@@ -111,6 +111,8 @@ def kernel_layers(model: LanguageModel) -> Layers:
         project=model.delta_net and model.delta_net.project,
         norm_offset=model.family.norm_offset,
         one_input=model.family.one_input,
+        plain=model.blocks if model.family.is_plain else [],
+        window=model.config.sliding_window if model.family.has_one_window else None,
     )
 
 

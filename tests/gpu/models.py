@@ -19,6 +19,8 @@ FASTEST = FAST.model_copy(
     update={"linear_attention": "flash_qla", "norm": "liger", "gated_norm": "fla", "mlp": "liger"}
 )
 """With all that the extra `gpu` brings."""
+OWN = FASTEST.model_copy(update={"conv": "sftune", "norm": "sftune"})
+"""What `auto` takes: sftune's own where there is one."""
 
 
 def config(shape_name: str = "qwen3.5-0.8b") -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from gpu.models import FAST, FASTEST, gpu_model, reference_model
+from gpu.models import FAST, FASTEST, OWN, gpu_model, reference_model
 from gpu.test_families import config_of
 from support.models import CONFIGS, make_model
 from torch import Tensor
@@ -21,7 +21,7 @@ from sft_cli.train.exactness import check_exactness
 GPU = torch.device("cuda", 0)
 
 
-@pytest.mark.parametrize("kernels", [FAST, FASTEST], ids=["fla", "flash_qla and liger"])
+@pytest.mark.parametrize("kernels", [FAST, FASTEST, OWN], ids=["fla", "flash_qla and liger", "own"])
 @pytest.mark.parametrize("batching", ["packing", "padding"])
 @pytest.mark.parametrize("family", list(CONFIGS))
 def test_every_family_passes(family: str, batching: str, kernels: KernelsSection, mesh: DeviceMesh) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from gpu.models import FAST, FASTEST
+from gpu.models import FAST, FASTEST, OWN
 from support.models import CONFIGS, WORDS, copy_weights, make_model
 from support.rows import random_rows
 from support.tensors import whole
@@ -52,7 +52,7 @@ def difference(found: Tensor, expected: Tensor) -> float:
     return float(((found - expected).norm(dim=-1) / expected.norm(dim=-1)).median())
 
 
-@pytest.mark.parametrize("kernels", [FAST, FASTEST], ids=["fla", "flash_qla and liger"])
+@pytest.mark.parametrize("kernels", [FAST, FASTEST, OWN], ids=["fla", "flash_qla and liger", "own"])
 @pytest.mark.parametrize("family", list(CONFIGS))
 def test_rows_together_are_rows_alone(family: str, kernels: KernelsSection, mesh: DeviceMesh) -> None:
     config = config_of(family)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from gpu.models import FAST, FASTEST, WORDS, config
+from gpu.models import FAST, FASTEST, OWN, WORDS, config
 from support.models import make_model
 from support.rows import random_rows
 from support.tensors import whole
@@ -79,7 +79,7 @@ def largest(what: str, of: dict[str, float]) -> float:
     return worst[0][1]
 
 
-@pytest.mark.parametrize("kernels", [FAST, FASTEST], ids=["fla", "flash_qla and liger"])
+@pytest.mark.parametrize("kernels", [FAST, FASTEST, OWN], ids=["fla", "flash_qla and liger", "own"])
 @pytest.mark.parametrize("shape", ["qwen3.5-0.8b", "qwen3.8-27b"])
 def test_packed_is_as_close_to_alone_as_alone_is_to_itself(
     shape: str, kernels: KernelsSection, mesh: DeviceMesh, monkeypatch: pytest.MonkeyPatch

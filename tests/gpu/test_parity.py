@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from gpu.models import FAST, FASTEST, WORDS, gpu_model, reference_model
+from gpu.models import FAST, FASTEST, OWN, WORDS, gpu_model, reference_model
 from support.rows import random_rows
 from support.tensors import whole
 from torch import Tensor
@@ -42,7 +42,7 @@ def reference() -> LanguageModel:
     return reference_model()
 
 
-@pytest.fixture(scope="module", params=[FAST, FASTEST], ids=["fla", "flash_qla and liger"])
+@pytest.fixture(scope="module", params=[FAST, FASTEST, OWN], ids=["fla", "flash_qla and liger", "own"])
 def model(reference: LanguageModel, mesh: DeviceMesh, request: pytest.FixtureRequest) -> LanguageModel:
     return gpu_model(reference, mesh, kernels=request.param)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from gpu.models import FAST, FASTEST, WORDS, gpu_model, reference_model
+from gpu.models import FAST, FASTEST, OWN, WORDS, gpu_model, reference_model
 from support.rows import random_rows
 from support.tensors import own
 from torch.distributed.device_mesh import DeviceMesh
@@ -17,7 +17,7 @@ from sft_cli.train.step import TrainStep
 SLOTS = 512
 
 
-@pytest.fixture(params=[FAST, FASTEST], ids=["fla", "flash_qla and liger"])
+@pytest.fixture(params=[FAST, FASTEST, OWN], ids=["fla", "flash_qla and liger", "own"])
 def train_step(mesh: DeviceMesh, request: pytest.FixtureRequest) -> TrainStep:
     model = gpu_model(reference_model(), mesh, kernels=request.param)
     optimizer = build_adamw(model.parameters(), OptimizerSection(learning_rate=1e-3))

@@ -13,7 +13,7 @@ from support.rows import random_rows
 from torch import Tensor
 
 from sft_cli.data.batch import Batch, pack_rows
-from sft_cli.kernels import gated_norm, loss, mlp, norm
+from sft_cli.kernels import gated_norm, heads, loss, mlp, norm
 from sft_cli.kernels.manifest import differences, find_kernels
 from sft_cli.model.families import FAMILIES
 from sft_cli.model.language_model import LanguageModel
@@ -30,22 +30,27 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Calls by slot of stand-ins for packages that need a GPU: the definitions of the slots."""
     counted: Counter[str] = Counter()
 
-    def stand_in(slot: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        def call(*arguments: Any) -> Tensor:
+    def stand_in(slot: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
             counted[slot] += 1
-            return function(*arguments)
+            return function(*arguments, **options)
 
         return call
 
-    places: list[tuple[dict[str, Any], str, Callable[..., Tensor]]] = [
+    places: list[tuple[dict[str, Any], str, Callable[..., Any]]] = [
         (norm.NORM, "norm", norm.rms_norm),
+        (norm.STREAM_NORM, "stream", norm.stream_norm),
         (gated_norm.GATED_NORM, "gated_norm", gated_norm.gated_rms_norm),
         (mlp.MLP, "mlp", mlp.silu_mul),
         (loss.LOSS, "loss", loss.whole),
     ]
     for table, slot, function in places:
         made = stand_in(slot, function)
-        monkeypatch.setitem(table, FAST[slot], lambda made=made: made)
+        for name in (FAST.get(slot), "sftune"):
+            if name in table:
+                monkeypatch.setitem(table, name, lambda made=made: made)
+    made = heads.Heads(stand_in("heads", heads.rotated), stand_in("gate", heads.gated))
+    monkeypatch.setitem(heads.HEADS, "sftune", lambda: made)
     return counted
 
 
@@ -60,22 +65,31 @@ def loss_and_gradients(model: LanguageModel) -> tuple[Tensor, dict[str, Tensor]]
     return total.detach(), {name: parameter.grad for name, parameter in model.named_parameters()}
 
 
+@pytest.mark.parametrize("norms", ["liger", "sftune"])
 @pytest.mark.parametrize("checkpointing", ["none", "full", "selective"])
 @pytest.mark.parametrize("family", list(CONFIGS))
-def test_they_compute_what_the_modules_did(family: str, checkpointing: str, calls: Counter[str]) -> None:
+def test_they_compute_what_the_modules_did(family: str, checkpointing: str, norms: str, calls: Counter[str]) -> None:
     expected_loss, expected = loss_and_gradients(make_model(family))
     assert not calls
-    model = make_model(family, kernels=INSTALLED, checkpointing=checkpointing)
+    kernels = INSTALLED.model_copy(update={"norm": norms})
+    model = make_model(family, kernels=kernels, checkpointing=checkpointing)
     found_loss, found = loss_and_gradients(model)
     torch.testing.assert_close(found_loss, expected_loss, rtol=1e-6, atol=0)
     for name, gradient in expected.items():
         # Sums in another order: gradients of a sum over all tokens are as large as 100, and small ones are differences.
         assert (found[name] - gradient).norm() < 2e-5 * gradient.norm(), name
     hybrid, gemma = model.delta_net is not None, family == "gemma3"
-    assert {slot for slot in FAST if calls[slot]} == {
+    forwards = 1 if checkpointing == "none" else 2
+    fused = norms == "sftune" and not gemma
+    softmax = [layer.self_attn for layer in model.blocks if hasattr(layer, "self_attn")]
+    assert calls["stream"] == (2 * forwards * len(model.blocks) if fused else 0)
+    assert calls["heads"] == (2 * forwards * len(softmax) if fused else 0)
+    is_gated = any(layer.q_proj.out_features > layer.o_proj.in_features for layer in softmax)
+    assert calls["gate"] == (forwards * len(softmax) if fused and is_gated else 0)
+    assert {slot for slot in FAST if calls[slot] or (slot == "norm" and calls["stream"])} == {
         slot for slot in FAST if (slot != "gated_norm" or hybrid) and (slot != "mlp" or not gemma)
     }
-    named = {slot: word for slot, word in INSTALLED.model_dump().items() if isinstance(word, str)}
+    named = {slot: word for slot, word in kernels.model_dump().items() if isinstance(word, str)}
     assert differences(find_kernels(kernel_layers(model), model.head.loss), named, inner={}) == []
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from sft_cli.kernels import conv_triton, reference
 from sft_cli.kernels.segments import Segments
+from support.tensors import off
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,6 @@ def draw(case: Case, *shape: int, strided: bool = False) -> Tensor:
         return values
     wide = torch.cat([values, torch.full_like(values, float("nan"))], dim=-1)
     return wide[..., : shape[-1]]
-
-
-def off(found: Tensor, expected: Tensor) -> float:
-    """As a share of the 2-norm; as it is where nothing is expected."""
-    found, expected = found.detach().double(), expected.detach().double()
-    difference, scale = float((found - expected).norm()), float(expected.norm())
-    return difference / scale if scale else difference
 
 
 def run(case: Case) -> dict[str, float]:

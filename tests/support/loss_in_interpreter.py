@@ -8,16 +8,11 @@ from __future__ import annotations
 import json
 
 import torch
-from torch import Tensor
 
 from sft_cli.kernels import loss, loss_triton
+from support.tensors import off
 
 LARGEST = {"usual": 1.0, "far apart": 300.0, "nearly alike": 1e-4}
-
-
-def off(found: Tensor, expected: Tensor) -> float:
-    """As a share of the 2-norm."""
-    return float((found.double() - expected.double()).norm() / expected.double().norm())
 
 
 def of_logits(scale: float, words: int, dtype: torch.dtype) -> dict[str, object]:

@@ -14,3 +14,10 @@ def whole(tensor: Tensor) -> Tensor:
 def own(tensor: Tensor) -> Tensor:
     """What this rank holds of it: the same memory."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def off(found: Tensor, expected: Tensor) -> float:
+    """As a share of the 2-norm; as it is where nothing is expected."""
+    found, expected = found.detach().double(), expected.detach().double()
+    difference, scale = float((found - expected).norm()), float(expected.norm())
+    return difference / scale if scale else difference

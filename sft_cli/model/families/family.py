@@ -57,6 +57,11 @@ class Family:
     """None: no layer is linear attention."""
     norm_offset: float | None = None
     """What is added to the weight of an RMSNorm: 1.0 where it is a distance from 1. None: its norms stay its own."""
+    is_plain: bool = False
+    """Whether a layer is h + mixer(norm(h)), then h + mlp(norm(h)), under transformers' usual names; and its attention
+    rotates the halves of queries and keys against each other, which it has normalised or not."""
+    has_one_window: bool = False
+    """Whether all layers have the sliding window of the config; else a layer's attention knows its own, if any."""
     one_input: tuple[tuple[str, ...], ...] = ()
     """Names of linear layers that a module hands one and the same tensor to."""
     prefixes: tuple[tuple[str, str], ...] = ()

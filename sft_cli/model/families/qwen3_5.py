@@ -24,4 +24,4 @@ DELTA_NET = DeltaNet(attribute="linear_attn", project=_project)
 ONE_INPUT = (QKV, GATE_UP, ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a"))
 PREFIXES = (("model.language_model.", "lm_head."),)
 
-FAMILY = Family(delta_net=DELTA_NET, norm_offset=1.0, one_input=ONE_INPUT, prefixes=PREFIXES)
+FAMILY = Family(delta_net=DELTA_NET, norm_offset=1.0, is_plain=True, one_input=ONE_INPUT, prefixes=PREFIXES)

@@ -11,6 +11,7 @@ from sft_cli.model.families.family import GATE_UP_DOWN, Family
 FAMILY = Family(
     delta_net=qwen3_5.DELTA_NET,
     norm_offset=1.0,
+    is_plain=True,
     one_input=qwen3_5.ONE_INPUT,
     prefixes=qwen3_5.PREFIXES,
     stacks=GATE_UP_DOWN,

@@ -25,6 +25,7 @@ def _project(block: Any, hidden_states: Tensor) -> Projections:
 FAMILY = Family(
     delta_net=DeltaNet(attribute="linear_attn", project=_project),
     norm_offset=1.0,
+    is_plain=True,
     one_input=(QKV, GATE_UP, ("in_proj_qkvz", "in_proj_ba")),
     stacks=GATE_UP_DOWN,
     writes_stacks=True,

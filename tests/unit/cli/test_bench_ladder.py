@@ -110,11 +110,11 @@ def test_on_an_h200_every_rung_of_the_27b_is_what_it_says() -> None:
     slots = ("linear_attention", "conv", "attention", "norm", "gated_norm", "mlp", "loss")
     assert {name: [getattr(chosen, slot) for slot in slots] for name, chosen in kernels.items()} == {
         "stock": ["torch", "torch", "sdpa", "torch", "torch", "torch", "torch"],
-        "+ kernels": ["flash_qla", "sftune", "sdpa", "liger", "fla", "liger", "chunked"],
-        "+ packing": ["flash_qla", "sftune", "varlen", "liger", "fla", "liger", "chunked"],
-        "+ everything": ["flash_qla", "sftune", "varlen", "liger", "fla", "liger", "chunked"],
+        "+ kernels": ["flash_qla", "sftune", "sdpa", "sftune", "fla", "liger", "chunked"],
+        "+ packing": ["flash_qla", "sftune", "varlen", "sftune", "fla", "liger", "chunked"],
+        "+ everything": ["flash_qla", "sftune", "varlen", "sftune", "fla", "liger", "chunked"],
         "published": ["flash_qla", "fla", "sdpa", "torch", "fla", "torch", "torch"],
-        "float8": ["flash_qla", "sftune", "varlen", "liger", "fla", "torch", "chunked"],
+        "float8": ["flash_qla", "sftune", "varlen", "sftune", "fla", "torch", "chunked"],
     }
     assert len({plan.recipe.optimizer for plan in plans.values()}) == 1
     assert len({plan.recipe.batching.tokens for plan in plans.values()}) == 1

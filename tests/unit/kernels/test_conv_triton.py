@@ -79,6 +79,7 @@ def split(
 def model_with(monkeypatch: pytest.MonkeyPatch, name: str, **options: Any) -> LanguageModel:
     loads: dict[str, Callable[[], Any]] = {**conv.CONV, "sftune": lambda: split}
     monkeypatch.setattr("sft_cli.kernels.linear_attention.CONV", loads)
+    monkeypatch.setattr("sft_cli.kernels.linear_attention.GATES", {})
     kernels = KernelsSection(
         linear_attention="torch", conv=name, attention="sdpa", norm="torch", gated_norm="torch", mlp="torch",
         loss="chunked",

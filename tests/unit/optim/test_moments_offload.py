@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
 
 from sft_cli.errors import SftError
 from sft_cli.optim.adamw import build_adamw
@@ -121,3 +122,17 @@ def test_a_host_without_room_says_what_to_do(monkeypatch: pytest.MonkeyPatch) ->
 def test_which_tensors_wait() -> None:
     optimizer = make_optimizer(make_parameters(), offload=True)
     assert len(optimizer._waiting()) == COUNT
+
+
+def test_both_moments_of_a_tensor_come_in_one_copy_and_go_in_one() -> None:
+    parameters = make_parameters()
+    optimizer = make_optimizer(parameters, offload=True)
+    take_steps(optimizer, parameters, range(1), "as backward")
+    offload = optimizer._offload
+    assert offload is not None
+    offload.forget()
+    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+        offload.fetch(parameters[0])
+        offload._after.clear()  # nothing is sent for ahead
+        offload.give_back(parameters[0])
+    assert sum(event.name == "aten::copy_" for event in profiled.events()) == 2

@@ -59,7 +59,7 @@ EXTRA = Hardware(
     compute_capability=(9, 0),
     packages={**PACKAGES, "flash-qla": "0.1.3", "liger-kernel": "0.8.5"},
 )
-FAST = ("flash_qla", "sftune", "varlen", "liger", "fla", "liger")
+FAST = ("flash_qla", "sftune", "varlen", "sftune", "fla", "liger")
 
 
 def of_layers(kernels: KernelsSection) -> tuple[str, ...]:
@@ -80,9 +80,9 @@ def test_a_named_gpu_gets_kernels_that_it_can_run(make_plan: MakePlan) -> None:
 
 def test_what_keeps_a_faster_kernel_away_is_told(make_plan: MakePlan, tmp_path: Path) -> None:
     plan = make_plan(hardware=H200, model=HYBRID)
-    assert of_layers(plan.recipe.kernels) == ("fla", "sftune", "varlen", "torch", "fla", "torch")
+    assert of_layers(plan.recipe.kernels) == ("fla", "sftune", "varlen", "sftune", "fla", "torch")
     assert "flash_qla won't do: no flash-qla from 0.1.3 on is installed" in chosen(plan)["linear_attention"].because
-    assert "liger won't do: no liger-kernel from 0.8.5 on is installed" in chosen(plan)["norm"].because
+    assert "liger won't do: no liger-kernel from 0.8.5 on is installed" in chosen(plan)["mlp"].because
     config = {**read_shape("qwen3.5-0.8b"), "linear_value_head_dim": 64}
     (tmp_path / "config.json").write_text(json.dumps(config))
     plan = make_plan(hardware=EXTRA, model={"path": str(tmp_path / "config.json"), "weights": "random"})
@@ -92,12 +92,12 @@ def test_what_keeps_a_faster_kernel_away_is_told(make_plan: MakePlan, tmp_path: 
 
 def test_norms_and_mlp_are_exact_in_float32_and_products_are_not(make_plan: MakePlan) -> None:
     plan = make_plan(hardware=EXTRA, model={**HYBRID, "dtype": "float32"})
-    assert of_layers(plan.recipe.kernels) == ("torch", "sftune", "sdpa", "liger", "fla", "liger")
+    assert of_layers(plan.recipe.kernels) == ("torch", "sftune", "sdpa", "sftune", "fla", "liger")
 
 
 def test_a_model_without_swiglu_keeps_its_mlp(make_plan: MakePlan, tmp_path: Path) -> None:
     plan = make_plan(hardware=EXTRA, **padded_gemma(tmp_path, 512))
-    assert (plan.recipe.kernels.norm, plan.recipe.kernels.mlp) == ("liger", "torch")
+    assert (plan.recipe.kernels.norm, plan.recipe.kernels.mlp) == ("sftune", "torch")
     assert chosen(plan)["mlp"].because == "no such layer in this model"
 
 
