@@ -21,9 +21,9 @@ from torch.autograd.function import once_differentiable
 from sft_cli.kernels.norm_triton_kernels import rms_norm_backward, rms_norm_forward
 from sft_cli.kernels.sums_triton import sum_of_programs
 
-NUMBERS = 2048
+NUMBERS = 1024
 """That a program has at once, where a row is not longer."""
-NUMBERS_OF_A_WARP = 512
+NUMBERS_OF_A_WARP, MOST_WARPS = 256, 16
 MOST_PROGRAMS = 512
 """Of a backward: each has sums of its own for the weight's gradient. Four for each multiprocessor of the largest GPUs,
 so that some load while others compute."""
@@ -102,10 +102,10 @@ class Tile:
     def __init__(self, width: int) -> None:
         self.width: int = triton.next_power_of_2(width)
         self.rows = max(1, NUMBERS // self.width)
-        self.warps = min(16, max(1, self.rows * self.width // NUMBERS_OF_A_WARP))
-        # So that a multiprocessor has room for a second program: 16 bytes of a backward's long row spill. A tile of
-        # short rows would spill much more.
-        self.most_registers: int | None = 64 if self.rows == 1 else None
+        self.warps = min(MOST_WARPS, max(1, self.rows * self.width // NUMBERS_OF_A_WARP))
+        # So that a multiprocessor has room for a second program of that many: a thread spills 16 bytes in backward. Of
+        # still longer rows it would spill most.
+        self.most_registers: int | None = 64 if self.warps == MOST_WARPS and self.width <= 8192 else None
 
 
 def in_rows(x: Tensor) -> Tensor:
