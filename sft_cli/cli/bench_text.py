@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from sft_cli.cli.bench_document import IDLE
 from sft_cli.cli.bench_ladder import PUBLISHED
 from sft_cli.cli.visible import visible
 
@@ -16,10 +17,13 @@ _HEADINGS = (
     "first step s",
 )  # fmt: skip
 
+_IDLE_SHARE_TOLD = 0.1
+
 
 def bench_text(document: Document) -> str:
     """What was benched on what, a line a rung, and what the columns mean."""
-    return "\n".join([_head(document), *_table(document["rungs"]), *_failures(document["rungs"]), *_foot(document)])
+    rungs = document["rungs"]
+    return "\n".join([_head(document), *_table(rungs), *_failures(rungs), *_waits(rungs), *_foot(document)])
 
 
 def _head(document: Document) -> str:
@@ -71,6 +75,16 @@ def _failures(entries: Sequence[Entry]) -> Iterator[str]:
             yield f"{_name(entry)} did not run: {visible(entry['error'])}"
         elif not entry["was_finite"]:
             yield f"{_name(entry)}: the loss or a gradient was not finite; a step takes as long all the same"
+
+
+def _waits(entries: Sequence[Entry]) -> Iterator[str]:
+    """A rate that is the host's and not the GPU's: the host may have been busy with something else."""
+    for entry in entries:
+        if entry["error"] is not None:
+            continue
+        share = entry["kinds"].get(IDLE, 0.0) / entry["step_seconds"]
+        if share > _IDLE_SHARE_TOLD:
+            yield f"{_name(entry)}: for {share:.0%} of a step the GPU had nothing to do but wait for the host"
 
 
 def _foot(document: Document) -> Iterator[str]:
