@@ -27,6 +27,9 @@ COMPILERS = {
 """Backends that compile when they are first called, and that compiling ahead was measured or counted for. Not among
 them: `flex`, which compiles through Inductor."""
 
+MOST_SEGMENTS = 256
+"""That a pack is tried with: see `share.py`."""
+
 
 class Request(BaseModel):
     """The kernels of one plan, on one kind of GPU."""

@@ -20,10 +20,10 @@ import torch
 from sft_cli.kernels.check.cases import Draw, timed
 from sft_cli.kernels.check.slots import SLOTS
 from sft_cli.kernels.load import LOAD
-from sft_cli.kernels.prewarm.request import COMPILERS, Request, Task
+from sft_cli.kernels.prewarm.request import COMPILERS, MOST_SEGMENTS, Request, Task
 
 PACKED_SLOTS = ("linear_attention", "conv")
-SEGMENT_COUNTS = tuple(2**power for power in range(9))
+SEGMENT_COUNTS = tuple(2**power for power in range(MOST_SEGMENTS.bit_length()))
 """Segments of a pack that are tried: flash-qla 0.1.3 has a forward kernel for each of three ranges of segments times
 value heads, and took 20 s in the middle of a run to compile one."""
 

@@ -17,8 +17,8 @@ import torch
 from support.kernel_packages import LIGER, write_packages
 
 from sft_cli.kernels.prewarm.parallel import prewarm
-from sft_cli.kernels.prewarm.request import Request, Task
-from sft_cli.kernels.prewarm.share import compile_share, share_tuning
+from sft_cli.kernels.prewarm.request import MOST_SEGMENTS, Request, Task
+from sft_cli.kernels.prewarm.share import SEGMENT_COUNTS, compile_share, share_tuning
 from sft_cli.plan.kernel_shapes import DeltaNetShapes, KernelShapes
 
 SHAPES = KernelShapes(
@@ -36,8 +36,8 @@ SHAPES = KernelShapes(
 TUNED = {"linear_attention": "fla", "conv": "fla"}
 
 
-def request(backends: dict[str, str]) -> Request:
-    return Request(shapes=SHAPES, backends=backends, gpu="NVIDIA H200, 9.0")
+def request(backends: dict[str, str], tokens: int = 64) -> Request:
+    return Request(shapes=SHAPES.model_copy(update={"tokens": tokens}), backends=backends, gpu="NVIDIA H200, 9.0")
 
 
 # What is to be done
@@ -244,6 +244,7 @@ def say(**what):
 grandchild = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], stdout=subprocess.DEVNULL)
 (folder / f"{share}.tmp").write_text(f"{os.getpid()} {grandchild.pid}")
 (folder / f"{share}.tmp").replace(folder / f"{share}.pids")
+(folder / f"{share}.slots").write_text(" ".join(task["request"]["backends"]))
 os.write(1, b"a package greets\\n")
 say(began="kernel_a")
 say(began=f"kernel_{share}")
@@ -278,8 +279,10 @@ class Processes:
         own = {"HABIT": habit, "TOLD": str(self.folder / "told"), "TRITON_CACHE_DIR": str(self.cache)}
         return {**os.environ, **own, "PYTHONPATH": str(self.folder)}
 
-    def prewarm(self, habit: str = "good", *, backends: dict[str, str] | None = None, **options: Any) -> float:
-        asked = request(TUNED if backends is None else backends)
+    def prewarm(
+        self, habit: str = "good", *, backends: dict[str, str] | None = None, tokens: int = 64, **options: Any
+    ) -> float:
+        asked = request(TUNED if backends is None else backends, tokens)
         return prewarm(
             asked,
             **{
@@ -299,6 +302,10 @@ class Processes:
 
     def started(self) -> list[int]:
         return [int(pid) for file in (self.folder / "told").glob("*.pids") for pid in file.read_text().split()]
+
+    def slots(self) -> set[str]:
+        """That were compiled for."""
+        return {slot for file in (self.folder / "told").glob("*.slots") for slot in file.read_text().split()}
 
     def stamps(self) -> list[Path]:
         return list((self.folder / "cache" / "prewarmed").glob("*"))
@@ -335,12 +342,26 @@ def test_every_kernel_is_told_once(processes: Processes) -> None:
 
 def test_a_machine_that_is_warm_starts_nothing(processes: Processes) -> None:
     processes.prewarm()
-    assert len(processes.stamps()) == 1
+    assert processes.slots() == set(TUNED)
     processes.forget()
     assert processes.prewarm() == 0.0
     assert processes.started() == []
-    assert processes.prewarm(backends={"conv": "fla"}) > 0
-    assert len(processes.stamps()) == 2
+
+
+def test_only_what_another_recipe_has_besides_is_compiled(processes: Processes) -> None:
+    processes.prewarm()
+    processes.forget()
+    assert processes.prewarm(backends={"conv": "fla"}) == 0.0
+    assert processes.prewarm(backends={**TUNED, "gated_norm": "fla", "norm": "torch"}) > 0
+    assert processes.slots() == {"gated_norm"}
+    assert len(processes.stamps()) == 3
+
+
+def test_longer_packs_run_the_same_kernels_and_short_ones_have_fewer_segments(processes: Processes) -> None:
+    assert SEGMENT_COUNTS[-1] == MOST_SEGMENTS
+    assert processes.prewarm(tokens=128) > 0
+    assert processes.prewarm(tokens=2048) > 0
+    assert processes.prewarm(tokens=32768) == 0.0
 
 
 @pytest.mark.parametrize("is_missing", [True, False])
@@ -383,7 +404,7 @@ def test_a_process_that_dies_is_told_and_stops_no_other(processes: Processes, ha
 def test_a_crash_after_the_work_is_none(processes: Processes) -> None:
     processes.prewarm("crashes after its work")
     assert processes.said == []
-    assert len(processes.stamps()) == 1
+    assert len(processes.stamps()) == 2
 
 
 def test_a_process_that_can_not_be_started_is_told(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
