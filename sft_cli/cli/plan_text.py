@@ -99,7 +99,7 @@ def _needs(plan: Plan, fit: Fit, speed: Speed) -> Iterator[Sequence[str]]:
         yield "GPUs needed", gpus_text(plan, fit)
         yield "tokens a second", _bounds(speed.tokens_per_second, ",.0f", speed.because)
     if speed.hours != (None, None):
-        yield "hours", _bounds(speed.hours, ",.1f", "from that speed")
+        yield "hours", _bounds(speed.hours, ",.2f", "from that speed")
 
 
 def _bounds(bounds: tuple[float | None, float | None], form: str, because: str) -> str:

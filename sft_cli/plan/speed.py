@@ -10,32 +10,75 @@ from sft_cli.plan.plan import Plan
 
 @dataclass(frozen=True)
 class Measured:
-    """Model FLOPs utilisation of one GPU, of real tokens in packs."""
+    """Model FLOPs utilisation, of real tokens in packs."""
 
     gpu: str
     family: str
     parameters: float
     tokens: int
     """Slots of a micro-batch."""
-    checkpointing: str
+    full: float
+    """Share of the layers that backward computes again."""
+    selective: float
+    """Share of the layers of which it computes the cheap parts again."""
     slowest: float
     fastest: float
     source: str
+    ranks: int = 1
+    delta_rule: str | None = None
+    """Backend of `linear_attention`; None: any but torch's."""
 
 
+_H200, _QLA = "NVIDIA H200", "flash_qla"
 MEASURED = (
     Measured(
-        "NVIDIA H200", "qwen3_5", 26.9e9, 8192, "full", 0.338, 0.416,
+        _H200, "qwen3_5", 26.9e9, 8192, 0.11, 0.89, 0.500, 0.576,
+        "Qwen3.8-27B's shapes on one H200, moments in host memory, four runs", delta_rule=_QLA,
+    ),
+    Measured(
+        _H200, "qwen3_5", 26.9e9, 2048, 0.0, 0.66, 0.359, 0.417, "Qwen3.8-27B's shapes on one H200", delta_rule=_QLA
+    ),
+    Measured(
+        _H200, "qwen3_5", 26.9e9, 32768, 0.84, 0.16, 0.507, 0.511,
+        "Qwen3.8-27B's shapes on one H200, moments in host memory", delta_rule=_QLA,
+    ),
+    Measured(
+        _H200, "qwen3_5", 26.9e9, 8192, 1.0, 0.0, 0.405, 0.441,
+        "Qwen3.8-27B's shapes on one H200, before today's loss, norms and update", delta_rule=_QLA,
+    ),
+    Measured(
+        _H200, "qwen3_5", 26.9e9, 8192, 0.0, 0.59, 0.493, 0.501,
+        "Qwen3.8-27B's shapes on two H200, moments in host memory", ranks=2, delta_rule=_QLA,
+    ),
+    Measured(
+        _H200, "qwen3_5", 26.9e9, 8192, 1.0, 0.0, 0.387, 0.387,
+        "Qwen3.8-27B's shapes on two H200, before today's loss, norms and update", ranks=2, delta_rule=_QLA,
+    ),
+    Measured(
+        _H200, "qwen3_5", 9.0e9, 8192, 0.0, 0.0, 0.545, 0.597, "Qwen3.5-9B's shapes on one H200", delta_rule=_QLA
+    ),
+    Measured(
+        _H200, "qwen3_5", 9.0e9, 8192, 0.0, 0.0, 0.467, 0.499,
+        "Qwen3.5-9B's shapes on two H200", ranks=2, delta_rule=_QLA,
+    ),
+    Measured(
+        _H200, "qwen3_5", 9.0e9, 2048, 0.0, 0.0, 0.382, 0.450, "Qwen3.5-9B's shapes on one H200", delta_rule=_QLA
+    ),
+    Measured(
+        _H200, "qwen3_5", 26.9e9, 8192, 1.0, 0.0, 0.338, 0.416,
         "Qwen3.8-27B's shapes on one H200 by a script before sftune, the slower and the faster kernels",
     ),
     Measured(
-        "NVIDIA H200", "qwen3_5", 0.75e9, 8192, "none", 0.150, 0.161,
+        _H200, "qwen3_5", 0.75e9, 8192, 0.0, 0.0, 0.150, 0.161,
         "Qwen3.5-0.8B's shapes on one H200, the slower and the faster kernels",
     ),
     Measured(
-        "NVIDIA H200", "qwen3_5", 0.75e9, 32768, "none", 0.269, 0.269, "Qwen3.5-0.8B's shapes on one H200"
+        _H200, "qwen3_5", 0.75e9, 32768, 0.0, 0.0, 0.269, 0.269, "Qwen3.5-0.8B's shapes on one H200"
     ),
 )  # fmt: skip
+"""Of one model and length those of a named backend before those of any, whatever the number of GPUs."""
+_SHARE_APART = 0.1
+"""That two recipes of one speed may differ by, of the layers."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +98,7 @@ _UNKNOWN: tuple[None, None] = (None, None)
 def estimate_speed(plan: Plan) -> Speed:
     """What was measured of the same model on the same GPU, scaled to this plan's FLOPs a token and number of GPUs.
 
-    Of several GPUs only the upper bound is known: what they lose to communication was not measured.
+    Of more GPUs than were measured only the upper bound is known: not what they lose to communication.
     """
     world, found = plan.world, _measured(plan)
     peak = peak_bf16_tflops(world.gpu_name) if world.gpu_name is not None else None
@@ -64,10 +107,10 @@ def estimate_speed(plan: Plan) -> Speed:
         return Speed(_UNKNOWN, _UNKNOWN, f"no speed was measured for this model and these settings on {where}")
     per_mfu = peak * 1e12 * world.ranks / plan.flops_per_token
     at_most = per_mfu * found.fastest
-    at_least = per_mfu * found.slowest if world.ranks == 1 else None
+    at_least = per_mfu * found.slowest if world.ranks == found.ranks else None
     because = f"measured: {found.source}"
-    if world.ranks > 1:
-        because += f"; times {world.ranks}, and what communication costs is not known"
+    if world.ranks > found.ranks:
+        because += f"; times {world.ranks / found.ranks:g}, and what communication costs is not known"
     if plan.steps is None:
         return Speed((at_least, at_most), _UNKNOWN, because)
     tokens = plan.steps * plan.tokens_per_step
@@ -76,7 +119,8 @@ def estimate_speed(plan: Plan) -> Speed:
 
 
 def _measured(plan: Plan) -> Measured | None:
-    recipe, checkpointing = plan.recipe, plan.recipe.sharding.activation_checkpointing
+    """Of as many GPUs, or else of the most below that."""
+    recipe = plan.recipe
     is_usual = (
         recipe.model.dtype == "bfloat16"
         and recipe.batching.mode == "packing"
@@ -84,15 +128,35 @@ def _measured(plan: Plan) -> Measured | None:
         and recipe.kernels.float8 == "none"
         and not recipe.kernels.compile
         and not recipe.sharding.cpu_offload
-        and not checkpointing.offload
-        and (checkpointing.mode == "none" or checkpointing.layers == "all")
+        and not recipe.sharding.activation_checkpointing.offload
     )
     if not is_usual:
         return None
-    for known in MEASURED:
-        is_same = (known.gpu, known.family, known.tokens, known.checkpointing) == (
-            plan.world.gpu_name, plan.model.family, recipe.batching.tokens, checkpointing.mode,
-        )  # fmt: skip
-        if is_same and abs(plan.model.parameters / known.parameters - 1) < 0.1:
-            return known
-    return None
+    known = [one for one in MEASURED if one.ranks <= plan.world.ranks and _is_of(one, plan)]
+    return max(known, key=lambda one: (one.delta_rule is not None, one.ranks), default=None)
+
+
+def _is_of(known: Measured, plan: Plan) -> bool:
+    recipe = plan.recipe
+    is_same = (known.gpu, known.family, known.tokens) == (
+        plan.world.gpu_name, plan.model.family, recipe.batching.tokens,
+    )  # fmt: skip
+    shares = zip((known.full, known.selective), _recomputed(plan), strict=True)
+    return (
+        is_same
+        and known.delta_rule in (None, recipe.kernels.linear_attention)
+        and abs(plan.model.parameters / known.parameters - 1) < 0.1
+        and all(abs(one - other) < _SHARE_APART for one, other in shares)
+    )
+
+
+def _recomputed(plan: Plan) -> tuple[float, float]:
+    """Shares of the layers that backward computes again in full, and selectively."""
+    section = plan.recipe.sharding.activation_checkpointing
+    layers = plan.model.architecture().layers
+    first = 1.0 if section.layers == "all" else min(1.0, int(section.layers) / layers)
+    if section.mode == "selective":
+        return 0.0, first
+    if section.mode != "full":
+        return 0.0, 0.0
+    return first, 1.0 - first if section.others == "selective" else 0.0
