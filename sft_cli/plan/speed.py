@@ -51,10 +51,6 @@ MEASURED = (
         "Qwen3.8-27B's shapes on two H200, moments in host memory", ranks=2, delta_rule=_QLA,
     ),
     Measured(
-        _H200, "qwen3_5", 26.9e9, 8192, 1.0, 0.0, 0.387, 0.387,
-        "Qwen3.8-27B's shapes on two H200, before today's loss, norms and update", ranks=2, delta_rule=_QLA,
-    ),
-    Measured(
         _H200, "qwen3_5", 9.0e9, 8192, 0.0, 0.0, 0.545, 0.597, "Qwen3.5-9B's shapes on one H200", delta_rule=_QLA
     ),
     Measured(

@@ -85,10 +85,10 @@ def test_gpus_speed_and_hours() -> None:
     text = shown(NOTHING, Speed((100.0, 2000.0), (1.0, 20.0), "measured: x"), **GPU, fits=True)
     assert "GPUs needed      2 x NVIDIA H200\n" in text
     assert "tokens a second  100 to 2,000: measured: x\n" in text
-    assert "hours            1.0 to 20.0: from that speed\n" in text
+    assert "hours            1.00 to 20.00: from that speed\n" in text
     text = shown(NOTHING, Speed((None, 2000.0), (1.0, None), "measured: x"), **GPU, fits=True)
     assert "tokens a second  at most 2,000: measured: x\n" in text
-    assert "hours            at least 1.0: from that speed\n" in text
+    assert "hours            at least 1.00: from that speed\n" in text
     assert "tokens a second  unknown: never measured\n" in shown(**GPU, fits=True)
     assert "tokens a second" not in shown()
 
