@@ -64,7 +64,7 @@ def prewarm_kernels(
 def _other_lengths(plan: Plan) -> tuple[int, ...]:
     """The exactness gate's, and of padded rows some up to `batching.tokens`.
 
-    flash-linear-attention's norms are tuned anew for every 65,536 heads of a micro-batch.
+    flash-linear-attention's norms are compiled and tuned anew for every 65,536 heads of a micro-batch.
     """
     tokens = plan.recipe.batching.tokens
     padded = [tokens * part // _PADDED_LENGTHS for part in range(1, _PADDED_LENGTHS)]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sft_cli.kernels import gates_triton, linear_attention
-from support.tensors import off
+from support.tensors import largest, off
 
 NAMES = ("log_decay", "beta", "of_a", "of_b", "of_a_log", "of_dt_bias")
 CASES = {
@@ -53,7 +53,7 @@ def main() -> None:
     """All of it; and that the definition above is that of the block."""
     tensors = [torch.randn(5, 3), torch.randn(5, 3), torch.rand(3), torch.randn(3)]
     pairs = zip(linear_attention.gates(*tensors), in_double(*(x.double() for x in tensors)), strict=True)
-    definition = max(off(one, other) for one, other in pairs)
+    definition = largest(off(one, other) for one, other in pairs)
     print(json.dumps({**{name: run(*case) for name, case in CASES.items()}, "definition": definition}))
 
 

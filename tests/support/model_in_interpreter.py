@@ -17,14 +17,14 @@ from support.models import REFERENCES, WORDS, make_model
 from support.rows import random_rows
 from support.tensors import off
 
-LENGTHS = [9, 2, 12]
+LENGTHS = [9, 2, 23]
 OWN = REFERENCES.model_copy(update={"conv": "sftune", "norm": "sftune"})
 
 
 def gradients(family: str, kernels: KernelsSection, checkpointing: str) -> dict[str, Tensor]:
     """The loss and the gradient of each parameter, under `loss` and its name."""
     model = make_model(family, kernels=kernels, checkpointing=checkpointing)
-    packed = pack_rows(random_rows(LENGTHS, words=WORDS), list(range(len(LENGTHS))), 24)
+    packed = pack_rows(random_rows(LENGTHS, words=WORDS), list(range(len(LENGTHS))), 40)
     loss = model(packed.model_inputs(), packed.supervised_positions, packed.supervised_targets)
     loss.backward()
     return {"loss": loss.detach(), **{name: p.grad for name, p in model.named_parameters() if p.grad is not None}}

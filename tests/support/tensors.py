@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
@@ -21,3 +24,8 @@ def off(found: Tensor, expected: Tensor) -> float:
     found, expected = found.detach().double(), expected.detach().double()
     difference, scale = float((found - expected).norm()), float(expected.norm())
     return difference / scale if scale else difference
+
+
+def largest(differences: Iterable[float]) -> float:
+    """NaN where one of them is: `max` passes over one that is not the first."""
+    return float(torch.tensor([*differences], dtype=torch.float64).max())

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from sft_cli.optim.update import Slice, update_on_host
 from sft_cli.optim.update_triton import programs, update_on_device
+from support.tensors import largest
 
 BLOCKS = {"256": 256, "64": 64, "no": None}
 STEPS = 4
@@ -61,15 +62,15 @@ def run(name: str, dtype: torch.dtype, is_stochastic: bool) -> dict[str, float]:
         update_on_device(device, squares)
         found["steps"] += abs(float(device.next_step) - (step - (step == 3)))
         square = 0 if step == 3 else float(gradient.double().square().sum())
-        found["squares"] = max(found["squares"], abs(float(squares.sum()) - square) / max(square, 1))
-        found["weights"] = max(found["weights"], worst(device.weights, work.weights))
+        found["squares"] = largest([found["squares"], abs(float(squares.sum()) - square) / max(square, 1)])
+        found["weights"] = largest([found["weights"], worst(device.weights, work.weights)])
         for one, other in zip(device.moments, work.moments, strict=True):
             if block is None:
-                found["scales"] = max(found["scales"], worst(one, other))
+                found["scales"] = largest([found["scales"], worst(one, other)])
             else:
                 found["codes"] += float((one != other).sum())
         for one, other in zip(device.scales or (), work.scales or (), strict=True):
-            found["scales"] = max(found["scales"], worst(one, other))
+            found["scales"] = largest([found["scales"], worst(one, other)])
         if step == 3:
             after, kept = ([each.weights, *each.moments, *(each.scales or ())] for each in (device, before))
             found["changed by a bad step"] = float(

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from sft_cli import __version__
-from sft_cli.kernels.prewarm.request import MOST_SEGMENTS, Request, Task
+from sft_cli.kernels.prewarm.request import MOST_SEGMENTS, NORM_ROWS, Request, Task
 from sft_cli.plan.child_process import asking_environment
 
 MOST_PROCESSES = 12
@@ -221,8 +221,8 @@ def _write_stamp(request: Request, environment: Mapping[str, str]) -> None:
 def _described(request: Request) -> str:
     """All that decides what is compiled, as JSON.
 
-    Packs of other lengths run the same kernels, tuned anew for some, which compiles nothing; only a short one has fewer
-    segments. Asking twelve processes all the same took 30 s.
+    Packs of other lengths run the same kernels, but for `_norm_blocks`; only a short one has fewer segments. Asking
+    twelve processes all the same took 30 s.
     """
     versions: dict[str, str | None] = {"sftune": __version__}
     for package in _PACKAGES:
@@ -231,5 +231,15 @@ def _described(request: Request) -> str:
         except PackageNotFoundError:
             versions[package] = None
     tokens = min(request.shapes.tokens, MOST_SEGMENTS)
-    request = request.model_copy(update={"shapes": request.shapes.model_copy(update={"tokens": tokens})})
-    return json.dumps({"request": request.model_dump(mode="json"), "versions": versions}, indent=2, sort_keys=True)
+    same = request.model_copy(update={"shapes": request.shapes.model_copy(update={"tokens": tokens})})
+    described = {"request": same.model_dump(mode="json"), "norm_blocks": _norm_blocks(request), "versions": versions}
+    return json.dumps(described, indent=2, sort_keys=True)
+
+
+def _norm_blocks(request: Request) -> list[int]:
+    """Constants of flash-linear-attention's norms of queries, keys and the delta rule's output: with another one all
+    their configurations are compiled anew."""
+    net = request.shapes.delta_net
+    if net is None or not any(request.backends.get(slot) == "fla" for slot in ("linear_attention", "gated_norm")):
+        return []
+    return [-(-request.shapes.tokens * heads // NORM_ROWS) for heads in (net.key_heads, net.value_heads)]

@@ -29,6 +29,8 @@ them: `flex`, which compiles through Inductor."""
 
 MOST_SEGMENTS = 256
 """That a pack is tried with: see `share.py`."""
+NORM_ROWS = 65_536
+"""Of a block of heads: flash-linear-attention 0.6 tells its norms how many of them there are, as a constant (`NB`)."""
 
 
 class Request(BaseModel):

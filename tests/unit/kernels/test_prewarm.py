@@ -361,7 +361,19 @@ def test_longer_packs_run_the_same_kernels_and_short_ones_have_fewer_segments(pr
     assert SEGMENT_COUNTS[-1] == MOST_SEGMENTS
     assert processes.prewarm(tokens=128) > 0
     assert processes.prewarm(tokens=2048) > 0
-    assert processes.prewarm(tokens=32768) == 0.0
+    assert processes.prewarm(tokens=16384) == 0.0
+
+
+def test_norms_that_are_compiled_anew_for_every_65536_heads_are(processes: Processes) -> None:
+    """flash-linear-attention's; its convolution isn't, nor are kernels of our own."""
+    backends = {**TUNED, "gated_norm": "fla"}
+    processes.prewarm(backends=backends, tokens=16384)
+    processes.forget()
+    assert processes.prewarm(backends=backends, tokens=16385) > 0
+    assert processes.slots() == {"linear_attention", "gated_norm"}
+    own = {"conv": "sftune", "norm": "sftune"}
+    assert processes.prewarm(backends=own, tokens=16384) > 0
+    assert processes.prewarm(backends=own, tokens=65536) == 0.0
 
 
 @pytest.mark.parametrize("is_missing", [True, False])
