@@ -39,7 +39,8 @@ def unsharded() -> dict[str, Any]:
     return {family: gradients(*make_sharded_model(family), packs()) for family in FAMILIES}
 
 
-@pytest.fixture(scope="module", params=[1, 2])
+# Of two ranks `test_sharding.py` has every mode beside everything else.
+@pytest.fixture(scope="module", params=[1, pytest.param(2, marks=pytest.mark.long)])
 def sharded(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
     return on_ranks(request.param, experiments)
 

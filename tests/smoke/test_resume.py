@@ -28,6 +28,8 @@ TIMES = {
     "training_seconds",
 }
 
+SAVES = {"checkpoint.every_steps": "1", "evaluate.keep_best": "true"}
+
 
 @pytest.fixture(scope="module")
 def whole() -> Path:
@@ -69,36 +71,40 @@ def assert_same(run: Path, whole: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_killed_twice_while_it_saves_then_stopped_and_resumed_it_is_the_same_bit_for_bit(
-    tmp_path: Path, whole: Path
-) -> None:
+def test_killed_twice_while_it_saves_and_resumed_it_is_the_same_bit_for_bit(tmp_path: Path, whole: Path) -> None:
     """The short version of `make faults`. The first time it goes on by itself."""
     run = tmp_path / "killed" / "run"
-    saves = {"checkpoint.every_steps": "1", "launch.max_restarts": "1", "evaluate.keep_best": "true"}
-    said = killed_twice(run.parent, tiny(run.parent, **{**keys(), **saves}))
+    said = killed_twice(run.parent, tiny(run.parent, **{**keys(), **SAVES, "launch.max_restarts": "1"}))
     assert "rank 1 was killed by SIGKILL" in said
     assert "restarting from" in said
     assert not (run / "export").exists()
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"step": 9, "lo')  # as a kill in the middle of a line leaves it
-    code, said = stopped_at_its_start(run, "--resume", **saves)
-    assert code == 143, said
-    last = read_metrics(run)[-1]
-    assert "loss" in last, "neither an evaluation, which a stop does not wait for, nor an end"
-    assert sorted(path.name for path in (run / "checkpoints").glob("step-*"))[-1] == f"step-{last['step']:08d}"
-    assert progress(run, last["step"])["owes_evaluation"]
-    assert not (run / "export").exists()
-    ended = resume(run, "--resume", **saves)
+    ended = resume(run, "--resume", **SAVES)
     assert ended.code == 0, ended.err
     assert_same(run, whole)
-    assert not progress(run, 8)["owes_evaluation"]
     losses = {line["step"]: line["eval_loss"] for line in read_metrics(run) if "step" in line and "eval_loss" in line}
     best = min(range(1, 9), key=lambda step: losses[step])
     assert (run / "checkpoints" / "best").resolve().name == f"step-{best:08d}"
     names = sorted(path.name for path in (run / "checkpoints").iterdir())
     assert names == ["best", *(f"step-0000000{n}" for n in range(1, 9))]
-    again = resume(run, "--resume", **saves)
+    again = resume(run, "--resume", **SAVES)
     assert (again.code, "this run is done: 8 of 8 steps" in again.out) == (0, True)
+
+
+@pytest.mark.long
+def test_stopped_before_it_has_evaluated_it_owes_that(cut: Path, whole: Path) -> None:
+    code, said = stopped_at_its_start(cut, "--resume", **SAVES)
+    assert code == 143, said
+    last = read_metrics(cut)[-1]
+    assert "loss" in last, "neither an evaluation, which a stop does not wait for, nor an end"
+    assert sorted(path.name for path in (cut / "checkpoints").glob("step-*"))[-1] == f"step-{last['step']:08d}"
+    assert progress(cut, last["step"])["owes_evaluation"]
+    assert not (cut / "export").exists()
+    ended = resume(cut, "--resume", **SAVES)
+    assert ended.code == 0, ended.err
+    assert_same(cut, whole)
+    assert not progress(cut, 8)["owes_evaluation"]
 
 
 def stopped_at_its_start(run: Path, *options: str, **changes: str) -> tuple[int, str]:

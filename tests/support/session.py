@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,5 +18,6 @@ class Session:
 
     ranks: Ranks = field(default_factory=lambda: Ranks(rank=0, local_rank=0, world_size=1, local_world_size=1))
     stop: StopRequest = field(default_factory=StopRequest)
+    began: float = field(default_factory=time.time)
     terminal: None = None
     events: EventLog = field(default_factory=lambda: EventLog(Path(os.devnull)))

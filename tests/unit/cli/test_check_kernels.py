@@ -159,8 +159,8 @@ def test_without_a_terminal_every_backend_is_one_line(sftune: Callable[..., Ende
     ("habit", "status", "detail"),
     [
         ("hangs", "broken", "no answer in 5 s"),
-        ("forward_only", "forward_only", "has no gradient function"),
-        ("wrong", "wrong", "output: off by"),
+        pytest.param("forward_only", "forward_only", "has no gradient function", marks=pytest.mark.long),
+        pytest.param("wrong", "wrong", "output: off by", marks=pytest.mark.long),
     ],
 )
 def test_a_recipe_that_names_a_package_with_bad_habits_ends_with_4_and_the_others_still_run(
