@@ -221,8 +221,8 @@ def _write_stamp(request: Request, environment: Mapping[str, str]) -> None:
 def _described(request: Request) -> str:
     """All that decides what is compiled, as JSON.
 
-    Packs of other lengths run the same kernels, but for `_norm_blocks`; only a short one has fewer segments. Asking
-    twelve processes all the same took 30 s.
+    Micro-batches of other lengths run the same kernels, but for `_norm_blocks`; only a short pack has fewer segments.
+    Asking twelve processes all the same took 30 s.
     """
     versions: dict[str, str | None] = {"sftune": __version__}
     for package in _PACKAGES:
@@ -231,7 +231,8 @@ def _described(request: Request) -> str:
         except PackageNotFoundError:
             versions[package] = None
     tokens = min(request.shapes.tokens, MOST_SEGMENTS)
-    same = request.model_copy(update={"shapes": request.shapes.model_copy(update={"tokens": tokens})})
+    shapes = request.shapes.model_copy(update={"tokens": tokens})
+    same = request.model_copy(update={"shapes": shapes, "other_lengths": ()})
     described = {"request": same.model_dump(mode="json"), "norm_blocks": _norm_blocks(request), "versions": versions}
     return json.dumps(described, indent=2, sort_keys=True)
 
@@ -242,4 +243,5 @@ def _norm_blocks(request: Request) -> list[int]:
     net = request.shapes.delta_net
     if net is None or not any(request.backends.get(slot) == "fla" for slot in ("linear_attention", "gated_norm")):
         return []
-    return [-(-request.shapes.tokens * heads // NORM_ROWS) for heads in (net.key_heads, net.value_heads)]
+    lengths, heads = (request.shapes.tokens, *request.other_lengths), (net.key_heads, net.value_heads)
+    return sorted({-(-length * one // NORM_ROWS) for length in lengths for one in heads})

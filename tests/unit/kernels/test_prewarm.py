@@ -36,8 +36,9 @@ SHAPES = KernelShapes(
 TUNED = {"linear_attention": "fla", "conv": "fla"}
 
 
-def request(backends: dict[str, str], tokens: int = 64) -> Request:
-    return Request(shapes=SHAPES.model_copy(update={"tokens": tokens}), backends=backends, gpu="NVIDIA H200, 9.0")
+def request(backends: dict[str, str], tokens: int = 64, other_lengths: tuple[int, ...] = ()) -> Request:
+    shapes = SHAPES.model_copy(update={"tokens": tokens})
+    return Request(shapes=shapes, backends=backends, other_lengths=other_lengths, gpu="NVIDIA H200, 9.0")
 
 
 # What is to be done
@@ -280,9 +281,15 @@ class Processes:
         return {**os.environ, **own, "PYTHONPATH": str(self.folder)}
 
     def prewarm(
-        self, habit: str = "good", *, backends: dict[str, str] | None = None, tokens: int = 64, **options: Any
+        self,
+        habit: str = "good",
+        *,
+        backends: dict[str, str] | None = None,
+        tokens: int = 64,
+        other_lengths: tuple[int, ...] = (),
+        **options: Any,
     ) -> float:
-        asked = request(TUNED if backends is None else backends, tokens)
+        asked = request(TUNED if backends is None else backends, tokens, other_lengths)
         return prewarm(
             asked,
             **{
@@ -362,6 +369,7 @@ def test_longer_packs_run_the_same_kernels_and_short_ones_have_fewer_segments(pr
     assert processes.prewarm(tokens=128) > 0
     assert processes.prewarm(tokens=2048) > 0
     assert processes.prewarm(tokens=16384) == 0.0
+    assert processes.prewarm(tokens=16384, other_lengths=(4096, 8192)) == 0.0  # of padded rows
 
 
 def test_norms_that_are_compiled_anew_for_every_65536_heads_are(processes: Processes) -> None:
@@ -371,6 +379,7 @@ def test_norms_that_are_compiled_anew_for_every_65536_heads_are(processes: Proce
     processes.forget()
     assert processes.prewarm(backends=backends, tokens=16385) > 0
     assert processes.slots() == {"linear_attention", "gated_norm"}
+    assert processes.prewarm(backends=backends, tokens=16385, other_lengths=(65536,)) > 0
     own = {"conv": "sftune", "norm": "sftune"}
     assert processes.prewarm(backends=own, tokens=16384) > 0
     assert processes.prewarm(backends=own, tokens=65536) == 0.0
