@@ -67,8 +67,8 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
-def one_process() -> dict[str, Any]:
-    """By family: nothing sharded, nothing checkpointed."""
+def one_process() -> dict[tuple[int, str], Any]:
+    """By number of ranks, whose micro-batches it takes, and family: nothing sharded, nothing checkpointed."""
     return on_ranks(1, unsharded)[0]
 
 
@@ -82,8 +82,12 @@ def four_ranks() -> list[list[Any]]:
     return on_ranks(4, sharded, FOUR_RANKS)
 
 
-def unsharded(mesh: DeviceMesh) -> dict[str, Any]:
-    return {family: five_steps(*make_sharded_model(family), packs()) for family in OPTIONS["family"]}
+def unsharded(mesh: DeviceMesh) -> dict[tuple[int, str], Any]:
+    return {
+        (ranks, family): five_steps(*make_sharded_model(family), packs(ranks))
+        for ranks in (2, 4)
+        for family in OPTIONS["family"]
+    }
 
 
 def sharded(mesh: DeviceMesh, runs: list[dict[str, Any]]) -> list[Any]:
@@ -93,13 +97,13 @@ def sharded(mesh: DeviceMesh, runs: list[dict[str, Any]]) -> list[Any]:
     for run in runs:
         run_mesh = build_mesh("cpu", replicas=run.get("replicas", 1))
         model, reduction = make_sharded_model(mesh=run_mesh, **run)
-        found.append(five_steps(model, reduction, packs()[rank::ranks]))
+        found.append(five_steps(model, reduction, packs(ranks)[rank::ranks]))
     return found
 
 
-def packs() -> list[Batch]:
-    """Eight micro-batches of one to three rows; every rank takes at least two."""
-    lengths = [[30, 34], [64], [10, 20, 30], [5, 50], [33, 31], [60], [1, 2, 40], [63]]
+def packs(ranks: int) -> list[Batch]:
+    """Micro-batches of one to three rows, two for every rank."""
+    lengths = [[30, 34], [64], [10, 20, 30], [5, 50], [33, 31], [60], [1, 2, 40], [63]][: 2 * ranks]
     rows = random_rows([length for pack in lengths for length in pack], words=WORDS)
     starts = [sum(map(len, lengths[:index])) for index in range(len(lengths))]
     return [
@@ -146,10 +150,10 @@ def described(run: dict[str, Any]) -> str:
 def test_two_ranks(one_process: Any, two_ranks: Any, index: int) -> None:
     run = [*RUNS, *HYBRID][index]
     for rank in two_ranks:
-        assert_same(rank[index], one_process[run["family"]])
+        assert_same(rank[index], one_process[2, run["family"]])
 
 
 @pytest.mark.parametrize("index", range(len(FOUR_RANKS)), ids=[described(run) for run in FOUR_RANKS])
 def test_four_ranks(one_process: Any, four_ranks: Any, index: int) -> None:
     for rank in four_ranks:
-        assert_same(rank[index], one_process[FOUR_RANKS[index]["family"]])
+        assert_same(rank[index], one_process[4, FOUR_RANKS[index]["family"]])
