@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO
@@ -224,17 +225,23 @@ def _described(request: Request) -> str:
     Micro-batches of other lengths run the same kernels, but for `_norm_blocks`; only a short pack has fewer segments.
     Asking twelve processes all the same took 30 s.
     """
+    tokens = min(request.shapes.tokens, MOST_SEGMENTS)
+    shapes = request.shapes.model_copy(update={"tokens": tokens})
+    same = request.model_copy(update={"shapes": shapes, "other_lengths": ()})
+    described = {"request": same.model_dump(mode="json"), "norm_blocks": _norm_blocks(request), "versions": _versions()}
+    return json.dumps(described, indent=2, sort_keys=True)
+
+
+@cache
+def _versions() -> dict[str, str | None]:
+    """Of what compiles. Asked for each slot, and nothing is installed meanwhile."""
     versions: dict[str, str | None] = {"sftune": __version__}
     for package in _PACKAGES:
         try:
             versions[package] = version(package)
         except PackageNotFoundError:
             versions[package] = None
-    tokens = min(request.shapes.tokens, MOST_SEGMENTS)
-    shapes = request.shapes.model_copy(update={"tokens": tokens})
-    same = request.model_copy(update={"shapes": shapes, "other_lengths": ()})
-    described = {"request": same.model_dump(mode="json"), "norm_blocks": _norm_blocks(request), "versions": versions}
-    return json.dumps(described, indent=2, sort_keys=True)
+    return versions
 
 
 def _norm_blocks(request: Request) -> list[int]:
