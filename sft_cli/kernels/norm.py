@@ -53,8 +53,8 @@ def stream_norm(x: Tensor, residual: Tensor | None, weight: Tensor, eps: float, 
     return stream, rms_norm(stream, weight, eps, offset)
 
 
-def load_own() -> Callable[..., Tensor]:
-    """The norm of `norm_triton.py`.
+def _own() -> Any:
+    """The module `norm_triton.py`.
 
     Raises:
         KernelError: Triton can't be imported.
@@ -62,24 +62,18 @@ def load_own() -> Callable[..., Tensor]:
     with importing(TRITON, slot="norm", instead="`norm: auto`"):
         from sft_cli.kernels import norm_triton
 
-    return norm_triton.rms_norm
+    return norm_triton
 
 
-def load_own_stream_norm() -> Callable[..., tuple[Tensor, Tensor]]:
-    """The same, with the arguments of `stream_norm`.
-
-    Raises:
-        KernelError: Triton can't be imported.
-    """
-    with importing(TRITON, slot="norm", instead="`norm: auto`"):
-        from sft_cli.kernels import norm_triton
-
-    return norm_triton.stream_norm
-
-
-NORM = {"sftune": load_own, "liger": liger.load_norm, "torch": lambda: rms_norm}
+NORM: dict[str, Callable[[], Callable[..., Tensor]]] = {
+    "sftune": lambda: _own().rms_norm,  # type: ignore[no-any-return]
+    "liger": liger.load_norm,
+    "torch": lambda: rms_norm,
+}
 """Backend to what loads it."""
-STREAM_NORM = {"sftune": load_own_stream_norm}
+STREAM_NORM: dict[str, Callable[[], Callable[..., tuple[Tensor, Tensor]]]] = {
+    "sftune": lambda: _own().stream_norm,  # type: ignore[no-any-return]
+}
 """The same, of backends that take the residual stream's sums along; see `residual.py`."""
 
 

@@ -59,7 +59,7 @@ def timed(call: Call, tensors: list[Tensor], wants: list[Tensor]) -> str:
 @pytest.mark.parametrize("offset", [1.0, 0.0])
 @pytest.mark.parametrize("adds", [True, False])
 def test_the_stream_and_its_norm(adds: bool, offset: float, dtype: torch.dtype) -> None:
-    own = norm.load_own_stream_norm()
+    own = norm.STREAM_NORM["sftune"]()
     tensors = draw(dtype, (1, TOKENS, HIDDEN), (HIDDEN,), *([(1, TOKENS, HIDDEN)] if adds else []))
 
     def call(function: Callable[..., tuple[Tensor, Tensor]]) -> Call:
