@@ -73,22 +73,27 @@ HEADS = {"sftune": load_own}
 """Backend of the slot `norm` to what loads it."""
 
 
-def install(layers: Iterable[Any], *, backend: str, offset: float, window: int | None) -> None:
+_PROJECTIONS, _NORMS = {"q_proj", "k_proj", "v_proj", "o_proj"}, {"q_norm", "k_norm"}
+
+
+def install(layers: Iterable[Any], *, backend: str, offset: float, windows: Iterable[int | None]) -> None:
     """Replaces the forward of the attention that layers have.
 
     Args:
         offset: see `norm.rms_norm`.
-        window: how many tokens a token sees in all layers; None: an attention knows.
+        windows: of each layer, how many tokens a token sees; None: all before it.
 
     Raises:
         KernelError: the backend's package can't be imported.
     """
     heads = HEADS[backend]()
-    for layer in layers:
+    for layer, window in zip(layers, windows, strict=True):
         if hasattr(layer, "self_attn"):
             attention = layer.self_attn
-            own = getattr(attention, "sliding_window", None) if window is None else window
-            attention.forward = partial(forward, attention, heads=heads, offset=offset, window=own)
+            norms = {name for name, _ in attention.named_children()} - _PROJECTIONS
+            assert norms in (set(), _NORMS), "a part that `forward` would leave out"
+            eps = eps_of(attention.q_norm) if norms else None
+            attention.forward = partial(forward, attention, heads=heads, eps=eps, offset=offset, window=window)
 
 
 def forward(
@@ -96,6 +101,7 @@ def forward(
     hidden_states: Tensor,
     *,
     heads: Heads,
+    eps: float | None,
     offset: float,
     window: int | None,
     position_embeddings: tuple[Tensor, Tensor],
@@ -106,6 +112,7 @@ def forward(
 
     Args:
         hidden_states: (B, T, hidden).
+        eps: of the norms of queries and keys; None: it has none.
         position_embeddings: cosines and sines; see `rotated`.
         options: what transformers passes to every layer, and attention to its kernel.
 
@@ -116,13 +123,11 @@ def forward(
     projections = (attention.q_proj, attention.k_proj, attention.v_proj)
     query, key, value = (project(hidden_states) for project in projections)
     is_gated = query.shape[-1] == 2 * attention.o_proj.in_features
-    made = []
-    for x, name, size in ((query, "q_norm", 2 * width if is_gated else width), (key, "k_norm", width)):
-        norm = getattr(attention, name, None)
-        weight, eps = (None, 0.0) if norm is None else (norm.weight, eps_of(norm))
-        x = x.unflatten(-1, (-1, size))
-        made += heads.rotated(x, weight, *position_embeddings, eps, offset, is_gated=size > width)
-    query, gate, key, _ = made
+    of_query, of_key = (None, None) if eps is None else (attention.q_norm.weight, attention.k_norm.weight)
+    (cos, sin), small = position_embeddings, eps or 0.0
+    query = query.unflatten(-1, (-1, 2 * width if is_gated else width))
+    query, gate = heads.rotated(query, of_query, cos, sin, small, offset, is_gated=is_gated)
+    key, _ = heads.rotated(key.unflatten(-1, (-1, width)), of_key, cos, sin, small, offset)
     kernel = ALL_ATTENTION_FUNCTIONS[attention.config._attn_implementation]
     out, _ = kernel(
         attention,

@@ -43,8 +43,8 @@ class Layers:
     """Names of linear layers that a module hands one tensor to."""
     plain: Sequence[nn.Module] = ()
     """Decoder layers of the form that `Family.is_plain` says."""
-    window: int | None = None
-    """Of all those layers; None: see `Family.has_one_window`."""
+    windows: Sequence[int | None] = ()
+    """Of each of those: how many tokens a token sees in its softmax attention; None: all before it."""
 
 
 def layers_of(
@@ -56,7 +56,7 @@ def layers_of(
     norm_offset: float | None,
     one_input: Sequence[tuple[str, ...]] = (),
     plain: Sequence[nn.Module] = (),
-    window: int | None = None,
+    windows: Sequence[int | None] = (),
 ) -> Layers:
     """Finds them by the names that all families of transformers share."""
     named = [(type(module).__name__, module) for module in decoder.modules()]
@@ -73,7 +73,7 @@ def layers_of(
         parents=list(decoder.modules()),
         one_input=one_input,
         plain=plain,
-        window=window,
+        windows=windows,
     )
 
 
@@ -110,7 +110,7 @@ def install(
         norm.install(layers.norms, backend=kernels.norm, offset=layers.norm_offset)
         if kernels.norm in norm.STREAM_NORM:
             residual.install(layers.plain)
-            heads.install(layers.plain, backend=kernels.norm, offset=layers.norm_offset, window=layers.window)
+            heads.install(layers.plain, backend=kernels.norm, offset=layers.norm_offset, windows=layers.windows)
     elif compiled is not None and layers.norm_offset is not None:
         norm.install(layers.norms, backend=OWN, offset=layers.norm_offset, regions=compiled)
     if layers.gated_norms and kernels.gated_norm != OWN:

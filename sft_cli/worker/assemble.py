@@ -112,8 +112,18 @@ def kernel_layers(model: LanguageModel) -> Layers:
         norm_offset=model.family.norm_offset,
         one_input=model.family.one_input,
         plain=model.blocks if model.family.is_plain else [],
-        window=model.config.sliding_window if model.family.has_one_window else None,
+        windows=_windows(model) if model.family.is_plain else [],
     )
+
+
+def _windows(model: LanguageModel) -> list[int | None]:
+    """Of each layer's softmax attention. Not looked for where none is expected: a name that transformers changes has to
+    raise, or windows would be lost without a word."""
+    if model.family.window_of == "config":
+        return [model.config.sliding_window] * len(model.blocks)
+    if model.family.window_of == "layer":
+        return [block.self_attn.sliding_window for block in model.blocks]
+    return [None] * len(model.blocks)
 
 
 def assemble_meter(plan: Plan, device: torch.device, before: Totals | None = None) -> Meter:

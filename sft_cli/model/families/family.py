@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import Tensor, nn
 
@@ -60,8 +61,9 @@ class Family:
     is_plain: bool = False
     """Whether a layer is h + mixer(norm(h)), then h + mlp(norm(h)), under transformers' usual names; and its attention
     rotates the halves of queries and keys against each other, which it has normalised or not."""
-    has_one_window: bool = False
-    """Whether all layers have the sliding window of the config; else a layer's attention knows its own, if any."""
+    window_of: Literal["config", "layer"] | None = None
+    """Who knows the sliding window of a plain layer: the config, for all of them, or the layer's attention, of itself.
+    None: no layer has one."""
     one_input: tuple[tuple[str, ...], ...] = ()
     """Names of linear layers that a module hands one and the same tensor to."""
     prefixes: tuple[tuple[str, str], ...] = ()

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from sft_cli.model.families.family import GATE_UP, QKV, Family
 
-FAMILY = Family(norm_offset=0.0, is_plain=True, has_one_window=True, one_input=(QKV, GATE_UP))
+FAMILY = Family(norm_offset=0.0, is_plain=True, window_of="config", one_input=(QKV, GATE_UP))
