@@ -27,6 +27,8 @@ demo: $(VENV)/.installed  ## installs, trains the tiny model on the built-in cha
 # Whole files go to a process, the long ones first, so that none is left when the others are done. One process more
 # than there are cores: some tests wait more than they work.
 PROCESSES ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Tests start Python hundreds of times: compiled once, whatever a container's environment says of bytecode.
+unexport PYTHONDONTWRITEBYTECODE
 SPREAD := -n $(PROCESSES) --dist loadfile --no-loadscope-reorder tests/smoke tests/parity tests/unit
 
 test: $(VENV)/.installed  ## unit, parity and smoke tests

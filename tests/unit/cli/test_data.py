@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -281,17 +282,20 @@ def test_hostile_text_is_inert_where_there_is_no_terminal(sftune: Sftune, recipe
         assert "\x1b" not in ended.err
 
 
+TERMINAL = {"COLUMNS": "100", "TERM": "xterm-256color"}
+
+
 @pytest.fixture
-def on_a_terminal(folder: Path) -> Callable[..., str]:
+def process_on_a_terminal(folder: Path) -> Callable[..., str]:
     """Runs a command whose stdout is a terminal of 100 columns; what that would show."""
 
-    def run(*arguments: str, **variables: str) -> str:
+    def run(*arguments: str) -> str:
         controller, terminal = pty.openpty()
-        environment = {**os.environ, "PYTHONPATH": python_path(ROOT), "COLUMNS": "100", "TERM": "xterm-256color"}
+        environment = {**os.environ, **TERMINAL, "PYTHONPATH": python_path(ROOT)}
         environment.pop("NO_COLOR", None)
         command = [sys.executable, "-m", "sft_cli", *arguments]
         with subprocess.Popen(
-            command, env=environment | variables, stdin=subprocess.DEVNULL, stdout=terminal, stderr=subprocess.PIPE
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=terminal, stderr=subprocess.PIPE
         ) as process:
             os.close(terminal)
             shown = b"".join(_read(controller))
@@ -300,6 +304,27 @@ def on_a_terminal(folder: Path) -> Callable[..., str]:
         os.close(controller)
         assert process.returncode == 0, errors
         return shown.decode()
+
+    return run
+
+
+@pytest.fixture
+def on_a_terminal(sftune: Sftune, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """The same in this process, which needs no import of what tokenises."""
+
+    def run(*arguments: str, encoding: str = "utf-8", **variables: str) -> str:
+        controller, terminal = pty.openpty()
+        with ThreadPoolExecutor(1) as reader, monkeypatch.context() as patched:
+            shown = reader.submit(lambda: b"".join(_read(controller)))
+            patched.delenv("NO_COLOR", raising=False)
+            for name, value in {**TERMINAL, **variables}.items():
+                patched.setenv(name, value)
+            with open(terminal, "w", encoding=encoding) as stdout:
+                patched.setattr(sys, "stdout", stdout)
+                ended = sftune(*arguments)
+        os.close(controller)
+        assert ended.code == 0, ended.err
+        return shown.result().decode()
 
     return run
 
@@ -316,9 +341,9 @@ def _read(controller: int) -> Iterator[bytes]:
 
 
 def test_a_terminal_gets_colours_and_the_data_none_of_its_own(
-    on_a_terminal: Callable[..., str], recipe: Callable[..., str]
+    process_on_a_terminal: Callable[..., str], recipe: Callable[..., str]
 ) -> None:
-    shown = on_a_terminal("data", recipe(chat(HOSTILE, HOSTILE)))
+    shown = process_on_a_terminal("data", recipe(chat(HOSTILE, HOSTILE)))
     assert "\x1b[1;32m" in shown  # supervised: bold green
     colours = re.compile(r"\x1b\[[0-9;]*m")
     assert colours.search(shown)
@@ -332,12 +357,13 @@ def test_a_terminal_gets_colours_and_the_data_none_of_its_own(
 
 def test_no_colour_where_none_is_wanted(on_a_terminal: Callable[..., str], recipe: Callable[..., str]) -> None:
     file = recipe(GOOD)
+    assert "\x1b[1;32m" in on_a_terminal("data", file)
     assert "\x1b[1;32m" not in on_a_terminal("data", file, NO_COLOR="1")
     assert "\x1b" not in on_a_terminal("data", file, TERM="dumb")
 
 
 def test_a_terminal_without_unicode_gets_ascii(on_a_terminal: Callable[..., str], recipe: Callable[..., str]) -> None:
-    shown = on_a_terminal("data", recipe(chat("Grüße?", "世界")), PYTHONIOENCODING="ascii")
+    shown = on_a_terminal("data", recipe(chat("Grüße?", "世界")), encoding="ascii")
     assert shown.isascii()
     assert r"Gr\xfc\xdfe" in shown
 

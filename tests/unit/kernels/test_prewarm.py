@@ -233,7 +233,7 @@ def test_planned_backends_are_run_forward_and_backward(
 CHILD = """
 import json, os, signal, subprocess, sys, time
 from pathlib import Path
-from sft_cli.kernels.prewarm.__main__ import die_with_parent
+from sft_cli.plan.orphans import die_with_parent
 
 die_with_parent(int(sys.argv[1]))
 task = json.load(sys.stdin)
@@ -242,7 +242,7 @@ share, folder, habit = task["share"], Path(os.environ["TOLD"]), os.environ["HABI
 def say(**what):
     os.write(1, (json.dumps({"share": share, **what}) + "\\n").encode())
 
-grandchild = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], stdout=subprocess.DEVNULL)
+grandchild = subprocess.Popen(["sleep", "600"], stdout=subprocess.DEVNULL)
 (folder / f"{share}.tmp").write_text(f"{os.getpid()} {grandchild.pid}")
 (folder / f"{share}.tmp").replace(folder / f"{share}.pids")
 (folder / f"{share}.slots").write_text(" ".join(task["request"]["backends"]))

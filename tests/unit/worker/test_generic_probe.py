@@ -132,17 +132,13 @@ def test_a_refusal_through_the_child_process_has_its_place(tmp_path: Path) -> No
     assert caught.value.where == "model.path"
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"hidden_act": "no such thing"}, "transformers can't build a model from its config: .*no such thing"),
-        ({"num_hidden_layers": 0}, "a small copy of it can't be built and run: StopIteration"),
-    ],
-)
-def test_what_cannot_be_built_or_run_says_what_transformers_said(
-    changes: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+def test_what_cannot_be_built_says_what_transformers_said() -> None:
+    with pytest.raises(ModelError, match=r"transformers can't build a model from its config: .*no such thing"):
+        probe(config_of("olmo2", hidden_act="no such thing"), None, None)
+
+
+def test_what_cannot_be_run_is_the_child_processs_last_words(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
-    config.write_text(json.dumps(config_of("olmo2", **changes)), encoding="utf-8")
-    with pytest.raises(ModelError, match=message):
+    config.write_text(json.dumps(config_of("olmo2", num_hidden_layers=0)), encoding="utf-8")
+    with pytest.raises(ModelError, match="a small copy of it can't be built and run: StopIteration"):
         find_model(ModelSection(path=str(config), weights="random"))

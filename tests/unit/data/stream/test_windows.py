@@ -121,13 +121,13 @@ def test_the_order_follows_from_the_seed_and_differs_between_epochs_and_windows(
 
 
 def test_memory_does_not_grow_with_the_stream() -> None:
-    """100,000 rows; never more of them alive than two windows and what waits."""
+    """40,000 rows; never more of them alive than two windows and what waits."""
     alive: weakref.WeakSet[StreamRow] = weakref.WeakSet()
     most = 0
 
     def rows(epoch: int) -> Generator[StreamRow]:
         nonlocal most
-        lengths = ultrachat_like(100_000)
+        lengths = ultrachat_like(40_000)
         for index, length in enumerate(lengths.tolist()):
             row = StreamRow(chat_of(length), 0, (index + 1) / len(lengths))
             alive.add(row)
@@ -138,7 +138,7 @@ def test_memory_does_not_grow_with_the_stream() -> None:
     for batch in stream_batches(rows, recipe_of("packing", "shuffled", 8192)):
         slots += batch.slots
         tokens += sum(len(chat.token_ids) for chat in batch.rows)
-    assert tokens == ultrachat_like(100_000).sum()
+    assert tokens == ultrachat_like(40_000).sum()
     assert most < 2.5 * windows.WINDOW_ROWS
     assert tokens / slots > 0.997
 
@@ -156,10 +156,11 @@ def test_long_rows_make_smaller_windows() -> None:
     assert read < 2 * windows.WINDOW_TOKENS / 32_000
 
 
-def test_short_rows_make_windows_of_many_packs() -> None:
-    """4,096 rows of 16 tokens would fill half of one pack."""
-    batches = list(stream_batches(rows_of([16] * 300_000), recipe_of("packing", "shuffled", 131_072)))
-    assert len(batches) == -(-300_000 * 16 // 131_072)
+def test_short_rows_make_windows_of_many_packs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """4,096 rows of 16 tokens would fill half of one pack; a window is four here, so the second one is short."""
+    monkeypatch.setattr(windows, "_FEWEST_PACKS", 4)
+    batches = list(stream_batches(rows_of([16] * 40_000), recipe_of("packing", "shuffled", 131_072)))
+    assert len(batches) == -(-40_000 * 16 // 131_072)
 
 
 def test_windows_are_read_evenly_across_epochs_too(monkeypatch: pytest.MonkeyPatch) -> None:
