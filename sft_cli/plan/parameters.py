@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from sft_cli.plan.architecture import Architecture, DeltaNet, Experts
 from sft_cli.plan.probed_model import ProbedModel
@@ -35,12 +36,12 @@ class Parameters:
     head_matmul: int
     """Weights that the output projection multiplies by: `head`, or the embedding where tied."""
 
-    @property
+    @cached_property
     def total(self) -> int:
         """All trained parameters; a tied embedding counts once."""
         return self.embedding + sum(layer.total for layer in self.layers) + self.final_norm + self.head
 
-    @property
+    @cached_property
     def matmul(self) -> int:
         """Weights that every token is multiplied by: linear layers and output projection, no embedding lookup."""
         return sum(layer.matmul for layer in self.layers) + self.head_matmul

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import torch.distributed as dist
 from support.ports import lone_rank_environment
 from support.session import Session
+from support.sftune import CACHE_VARIABLE
 from torch import Tensor
 
 import sft_cli.worker.ready as ready
@@ -37,7 +39,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     def start(change: Callable[[LanguageModel], None], *, is_dry_run: bool = False, strict: bool = True) -> Path:
         recipe = Recipe(
             model={"path": "builtin:tiny-hybrid", "weights": "random", "dtype": "float32"},
-            data={"train": "builtin:chat", "cache_dir": str(tmp_path / "cache")},
+            data={"train": "builtin:chat", "cache_dir": os.environ[CACHE_VARIABLE]},
             batching={"tokens": 256},
             train={"max_steps": 1, "tokens_per_step": 256},
             kernels={"strict": strict},

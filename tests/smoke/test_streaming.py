@@ -63,7 +63,9 @@ def test_a_stream_that_ends_early_saves_its_last_step_and_says_so(tmp_path: Path
         ({"data.train": "gone.jsonl"}, 3, "no such file"),
         ({"data.train": "bad.jsonl"}, 3, "bad.jsonl:1: not JSON"),
         pytest.param({"data.train": "empty.jsonl"}, 3, "empty.jsonl: holds no row", marks=pytest.mark.long),
-        ({"data.train": "few.jsonl", "launch.gpus": "2"}, 3, "fewer packs than ranks"),
+        pytest.param(
+            {"data.train": "few.jsonl", "launch.gpus": "2"}, 3, "fewer packs than ranks", marks=pytest.mark.long
+        ),
     ],
 )
 def test_what_is_found_before_a_worker_starts(tmp_path: Path, changes: dict[str, Any], code: int, told: str) -> None:

@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
+import typer.main
 from support.command_line import ROOT, Ended
 from support.no_network import python_path
 
@@ -24,9 +26,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "work"
 
 
+@pytest.fixture(scope="session")
+def get_command() -> Callable[..., object]:
+    """typer's, which makes the same commands out of an app every time it is called."""
+    return cache(typer.main.get_command)
+
+
 @pytest.fixture
-def sftune(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+def sftune(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    get_command: Callable[..., object],
+) -> Callable[..., Ended]:
     """Runs a command line in this process."""
+    monkeypatch.setattr(typer.main, "get_command", get_command)
 
     def run(*arguments: str) -> Ended:
         monkeypatch.setattr(sys, "argv", ["sftune", *arguments])

@@ -46,8 +46,8 @@ def test_builtin_chat_tokenises_as_transformers_does(make_plan) -> None:
     assert report.supervised_tokens == prepared.eval.supervised.sum()
 
 
-def test_without_evaluation_data_there_is_none(make_plan) -> None:
-    prepared = prepare(make_plan(), progress=False)
+def test_without_evaluation_data_there_is_none(make_plan, write_rows) -> None:
+    prepared = prepare(make_plan(data={"train": str(write_rows([GOOD]))}), progress=False)
     assert prepared.eval is None
     assert prepared.report.eval == ()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import re
+from collections.abc import Callable
 from functools import cache
 from itertools import groupby, islice
 from pathlib import Path
@@ -19,6 +20,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from sft_cli.data.prepare import prepare
 from sft_cli.data.rows import TokenizedRows
+from sft_cli.data.tokenizer import load_tokenizer
 
 SHARED = Path(__file__).parents[4] / "shared"
 CHATML = Path(__file__).parents[3] / "sft_cli" / "data" / "chatml.jinja"
@@ -44,6 +46,17 @@ pytestmark = pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data is 
 @cache
 def load(tokenizer: str) -> PreTrainedTokenizerFast:
     return AutoTokenizer.from_pretrained(SHARED / "tokenizers" / tokenizer)
+
+
+@pytest.fixture(autouse=True)
+def _loaded_once(monkeypatch: pytest.MonkeyPatch, loaded: Callable[..., Any]) -> None:
+    """A large vocabulary takes longer to load than these rows to tokenise."""
+    monkeypatch.setattr("sft_cli.data.tokenizer.load_tokenizer", loaded)
+
+
+@pytest.fixture(scope="module")
+def loaded() -> Callable[..., Any]:
+    return cache(load_tokenizer)
 
 
 def rows_of(file: str, tmp_path: Path, rows: int | None) -> tuple[Path, int]:
