@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from importlib.metadata import packages_distributions, version
+from importlib.metadata import PackageNotFoundError, distribution, packages_distributions, version
 from types import MethodType
 from typing import Any
 
@@ -141,5 +141,10 @@ def _distribution(module: str) -> tuple[str, str | None]:
     """
     if module == "sft_cli":
         return "sftune", sft_cli.__version__
-    distributions = packages_distributions().get(module)
-    return (distributions[0], version(distributions[0])) if distributions else (module, None)
+    try:
+        found = distribution(module)
+    except PackageNotFoundError:
+        # Under another name: only the files of everything that is installed know, and reading them takes a while.
+        names = packages_distributions().get(module)
+        return (names[0], version(names[0])) if names else (module, None)
+    return found.name, found.version
