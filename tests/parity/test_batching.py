@@ -53,20 +53,32 @@ def batches_of(rows: TokenizedRows, batching: str) -> list[Batch]:
     }[batching]()
 
 
+@pytest.fixture(scope="module")
+def logits_alone(model: LanguageModel, rows: TokenizedRows) -> list[Tensor]:
+    with torch.no_grad():
+        return [model(batch.model_inputs())[0] for batch in batches_of(rows, "alone")]
+
+
+@pytest.fixture(scope="module")
+def gradients_alone(model: LanguageModel, rows: TokenizedRows) -> dict[str, Tensor]:
+    return gradients(model, batches_of(rows, "alone"))
+
+
 @pytest.mark.parametrize("batching", ["packed", "packed without an empty end", "padded"])
-def test_logits_are_those_of_each_row_alone(model: LanguageModel, rows: TokenizedRows, batching: str) -> None:
+def test_logits_are_those_of_each_row_alone(
+    model: LanguageModel, rows: TokenizedRows, logits_alone: list[Tensor], batching: str
+) -> None:
     together = logits_by_row(model, batches_of(rows, batching)[0], batching)
-    for row, logits in enumerate(together):
-        with torch.no_grad():
-            alone = model(pad_rows(rows, [row]).model_inputs())[0]
+    for logits, alone in zip(together, logits_alone, strict=True):
         torch.testing.assert_close(logits, alone, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("batching", ["packed", "packed without an empty end", "padded"])
-def test_gradients_are_those_of_each_row_alone(model: LanguageModel, rows: TokenizedRows, batching: str) -> None:
-    alone = gradients(model, batches_of(rows, "alone"))
+def test_gradients_are_those_of_each_row_alone(
+    model: LanguageModel, rows: TokenizedRows, gradients_alone: dict[str, Tensor], batching: str
+) -> None:
     together = gradients(model, batches_of(rows, batching))
-    for name, gradient in alone.items():
+    for name, gradient in gradients_alone.items():
         torch.testing.assert_close(together[name], gradient, atol=1e-5, rtol=1e-4, msg=lambda m, n=name: f"{n}: {m}")
 
 

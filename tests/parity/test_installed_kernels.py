@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -65,11 +66,16 @@ def loss_and_gradients(model: LanguageModel) -> tuple[Tensor, dict[str, Tensor]]
     return total.detach(), {name: parameter.grad for name, parameter in model.named_parameters()}
 
 
+@cache
+def of_the_modules(family: str) -> tuple[Tensor, dict[str, Tensor]]:
+    return loss_and_gradients(make_model(family))
+
+
 @pytest.mark.parametrize("norms", ["liger", "sftune"])
 @pytest.mark.parametrize("checkpointing", ["none", "full", "selective"])
 @pytest.mark.parametrize("family", list(CONFIGS))
 def test_they_compute_what_the_modules_did(family: str, checkpointing: str, norms: str, calls: Counter[str]) -> None:
-    expected_loss, expected = loss_and_gradients(make_model(family))
+    expected_loss, expected = of_the_modules(family)
     assert not calls
     kernels = INSTALLED.model_copy(update={"norm": norms})
     model = make_model(family, kernels=kernels, checkpointing=checkpointing)
