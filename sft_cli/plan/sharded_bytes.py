@@ -44,28 +44,28 @@ class ShardedBytes:
     def count(self) -> Parameters:
         return count_parameters(self.shape)
 
-    @property
+    @cached_property
     def is_fsdp(self) -> bool:
         return self.recipe.sharding.backend == "fsdp2"
 
-    @property
+    @cached_property
     def is_offloaded(self) -> bool:
         """Whether shards are in host memory, and that is not the GPU's own."""
         return self.is_fsdp and self.recipe.sharding.cpu_offload and self.device == "cuda"
 
-    @property
+    @cached_property
     def shards(self) -> int:
         return max(1, self.ranks // self.recipe.sharding.replicas) if self.is_fsdp else 1
 
-    @property
+    @cached_property
     def compute(self) -> int:
         return BYTES[self.recipe.model.dtype]
 
-    @property
+    @cached_property
     def master(self) -> int:
         return BYTES[self.recipe.model.master_dtype]
 
-    @property
+    @cached_property
     def reduce(self) -> int:
         return BYTES[self.recipe.sharding.reduce_dtype]
 
@@ -74,12 +74,12 @@ class ShardedBytes:
         """Parameters of each layer."""
         return [layer.total for layer in self.count.layers]
 
-    @property
+    @cached_property
     def head(self) -> int:
         """Parameters of the group that projects to words; where they are tied, the embedding's."""
         return self.count.head_matmul + self.count.final_norm
 
-    @property
+    @cached_property
     def is_tied(self) -> bool:
         return self.count.head == 0
 
@@ -118,7 +118,7 @@ class ShardedBytes:
         tables = (self.count.embedding // self.shards, self.count.head // self.shards)
         return [numbers for numbers in tables if waits(numbers)]
 
-    @property
+    @cached_property
     def accumulates(self) -> bool:
         """Whether gradients of earlier micro-batches wait while one is computed."""
         return self.recipe.batching.mode == "padding" or micro_batches_per_step(self.recipe, self.ranks) > self.ranks
@@ -156,7 +156,7 @@ class ShardedBytes:
         """Of weights while backward is at an MLP: its three in float8, each laid out as its product wants it."""
         return 0 if self.recipe.kernels.float8 == "none" else self._mlp
 
-    @property
+    @cached_property
     def _mlp(self) -> int:
         """Parameters of a dense MLP."""
         return 0 if all(self.shape.sparse) else 3 * self.shape.hidden_size * self.shape.intermediate_size
@@ -189,7 +189,7 @@ class ShardedBytes:
         staging = (self.recipe.sharding.prefetch + 1) * self.compute if self.shards > 1 else 0
         return max(self.blocks) * (staging + 2 * self.reduce)
 
-    @property
+    @cached_property
     def _is_preallocated(self) -> bool:
         return self.is_fsdp and self.recipe.sharding.buffers == "preallocated"
 
