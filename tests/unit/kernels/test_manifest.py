@@ -10,12 +10,14 @@ from types import MethodType
 from typing import Any
 
 import pytest
+import torch
+import yaml
 from support.models import REFERENCES, make_model
 from transformers import AttentionInterface
 
 from sft_cli.kernels import reference
 from sft_cli.kernels.fla import InnerBackends
-from sft_cli.kernels.manifest import cost, describe_kernels, differences, find_kernels, refusal
+from sft_cli.kernels.manifest import cost, describe_function, describe_kernels, differences, find_kernels, refusal
 from sft_cli.model.language_model import LanguageModel
 from sft_cli.worker.assemble import kernel_layers
 
@@ -41,6 +43,20 @@ def test_names_what_runs() -> None:
     assert slots["norm"]["version"] == version("transformers")
     assert slots["norm"]["callable"].endswith("Qwen3_5RMSNorm.forward")
     assert all(Path(str(slot["file"])).is_file() for slot in slots.values())
+
+
+def test_a_module_is_named_by_what_it_is_installed_as() -> None:
+    """Also where that has another name, as `fla` has, which comes with fla-core; a model's own code is not installed."""
+
+    def forward() -> None: ...
+
+    forward.__module__ = "modeling_own.attention"
+    found = [describe_function(function) for function in (torch.compile, yaml.safe_load, forward)]
+    assert [(one["package"], one["version"]) for one in found] == [
+        ("torch", version("torch")),
+        ("PyYAML", version("PyYAML")),
+        ("modeling_own", None),
+    ]
 
 
 @pytest.mark.parametrize("slot", ["linear_attention", "conv", "gated_norm"])
