@@ -46,7 +46,7 @@ def test_names_what_runs() -> None:
 
 
 def test_a_module_is_named_by_what_it_is_installed_as() -> None:
-    """Also where that has another name, as `fla` has, which comes with fla-core; a model's own code is not installed."""
+    """Also where that has another name, as `fla` of fla-core has; a model's own code is not installed."""
 
     def forward() -> None: ...
 
