@@ -24,8 +24,10 @@ from sft_cli.launch.rank_session import RankSession
 from sft_cli.launch.resume import Resume
 from sft_cli.model.safetensors_folder import SafetensorsFolder
 from sft_cli.optim.adamw import build_adamw
+from sft_cli.optim.host_memory import HostMemory
 from sft_cli.optim.in_backward import InBackward
 from sft_cli.optim.schedule import learning_rate_ratio
+from sft_cli.plan.memory import GIB
 from sft_cli.plan.plan import Plan
 from sft_cli.telemetry.meter import Meter
 from sft_cli.telemetry.start_up import (
@@ -130,6 +132,7 @@ def get_ready(
         return recipe.optimizer.learning_rate * learning_rate_ratio(recipe.schedule, step, data.steps.total_steps)
 
     start_up.lap(DATA)
+    waiting_in = _memory_for_moments(plan, device)  # and now that nothing more is forked
     inner = InnerBackends.listening()
     prewarm_kernels(plan, device, view.say, lambda: bool(session.stop.requested))
     start_up.lap(KERNELS)
@@ -139,7 +142,7 @@ def get_ready(
         plan, mesh, device, source, view.say, regions=regions, is_resumed=resume is not None
     )
     start_up.lap(MODEL)
-    optimizer = build_adamw(model.parameters(), recipe.optimizer, seed=recipe.train.seed)
+    optimizer = build_adamw(model.parameters(), recipe.optimizer, seed=recipe.train.seed, waiting_in=waiting_in)
     if resume is not None:
         restore_state(resume.checkpoint, model, optimizer)
     rescale = gather_in_float8(plan, kernel_layers(model), regions, mesh)
@@ -166,3 +169,11 @@ def get_ready(
         data, source, train_step, learning_rate, meter, progress, start_up, kernels, inner, described, exactness
     )
     return ready, view
+
+
+def _memory_for_moments(plan: Plan, device: torch.device) -> HostMemory | None:
+    """Begun before anything else that takes long, so that it is there when the optimizer is; None: nothing waits."""
+    if not plan.recipe.optimizer.offload:
+        return None
+    spare = 1.001  # ranks don't hold exactly the same number of rows
+    return HostMemory(device, int(spare * plan.host_memory_gib * GIB))
