@@ -23,7 +23,9 @@ _IDLE_SHARE_TOLD = 0.1
 def bench_text(document: Document) -> str:
     """What was benched on what, a line a rung, and what the columns mean."""
     rungs = document["rungs"]
-    return "\n".join([_head(document), *_table(rungs), *_failures(rungs), *_waits(rungs), *_foot(document)])
+    return "\n".join(
+        [_head(document), *_table(rungs), *_failures(rungs), *_waits(rungs), *_retries(rungs), *_foot(document)]
+    )
 
 
 def _head(document: Document) -> str:
@@ -85,6 +87,17 @@ def _waits(entries: Sequence[Entry]) -> Iterator[str]:
         share = entry["kinds"].get(IDLE, 0.0) / entry["step_seconds"]
         if share > _IDLE_SHARE_TOLD:
             yield f"{_name(entry)}: for {share:.0%} of a step the GPU had nothing to do but wait for the host"
+
+
+def _retries(entries: Sequence[Entry]) -> Iterator[str]:
+    """Files of `--append` from before this was counted don't say."""
+    for entry in entries:
+        if entry["error"] is None and (retries := entry.get("allocator_retries")):
+            times = "once" if retries == 1 else f"{retries} times"
+            yield (
+                f"{_name(entry)}: {times} torch had to give unused memory back to the driver to find some, and the GPU "
+                "waited meanwhile"
+            )
 
 
 def _foot(document: Document) -> Iterator[str]:
