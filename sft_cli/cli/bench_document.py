@@ -81,6 +81,8 @@ def measured(order: Order, plan: Plan, data_tokens: int | None, result: Mapping[
         "hours_for_dataset": None if data_tokens is None else data_tokens / rate / _SECONDS_PER_HOUR,
         "timed_steps": len(timed),
         "timed_step_seconds": [step["step_seconds"] for step in timed],
+        "timed_phase_seconds": result["phases"],
+        "late_kernels": result["late_kernels"],
         "tokens_per_second_min": min(rates),
         "tokens_per_second_max": max(rates),
         "tokens_per_second_mean": tokens / sum(step["step_seconds"] for step in timed),

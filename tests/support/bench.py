@@ -23,6 +23,8 @@ def bench_result(rates: list[float], **changes: Any) -> dict[str, Any]:
             }
             for rate in rates
         ],
+        "phases": [None for _ in rates],
+        "late_kernels": [],
         "peak_memory_gib": 1.5,
         "peak_reserved_gib": None,
         "allocator_retries": None,

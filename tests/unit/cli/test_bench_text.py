@@ -29,3 +29,9 @@ def test_a_rung_that_waited_for_the_host_says_so(idle_seconds: float | None, is_
 def test_memory_that_was_given_back_and_asked_for_again_is_told(retries: int | None, told: str | None) -> None:
     lines = [line for line in bench_text(document(None, allocator_retries=retries)).splitlines() if "driver" in line]
     assert [line.partition(" torch had to give ")[0] for line in lines] == ([] if told is None else [f"stock: {told}"])
+
+
+def test_what_triton_compiled_between_steps_is_named() -> None:
+    late = [{"kernel": "_norm", "seconds": 0.84}, {"kernel": "_conv", "seconds": 1.2}]
+    line = "stock: while steps were taken Triton compiled _norm (0.8 s), _conv (1.2 s)"
+    assert line in bench_text(document(None, late_kernels=late)).splitlines()
