@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from types import MethodType
+from types import CodeType, MethodType
 from typing import Any
 
 from torch import nn
@@ -38,14 +38,20 @@ class Called:
 
     @property
     def name(self) -> str:
-        return f"{self.module}.{getattr(self.function, '__qualname__', type(self.function).__qualname__)}"
+        code = self._code_of_wrapper()
+        written = getattr(self.function, "__qualname__", type(self.function).__qualname__)
+        return f"{self.module}.{written if code is None else code.co_qualname}"
 
     @property
     def module(self) -> str:
-        """That it is written in: `functools.wraps` gives it the module of what it is around."""
-        is_around = hasattr(self.function, "__wrapped__")
-        written: str = self.function.__globals__["__name__"] if is_around else self.function.__module__
-        return written
+        """That it is written in."""
+        if self._code_of_wrapper() is not None:
+            return str(self.function.__globals__["__name__"])
+        return self.function.__module__
+
+    def _code_of_wrapper(self) -> CodeType | None:
+        """`functools.wraps` gives a wrapper the name and module of what it is around; its code has its own."""
+        return getattr(self.function, "__code__", None) if hasattr(self.function, "__wrapped__") else None
 
 
 def delta_rules(layers: Layers) -> Iterator[Called]:
@@ -143,12 +149,26 @@ def _ours(module: nn.Module, forward: Forward, forwards: tuple[Forward, ...]) ->
 
 def _whole(module: nn.Module, forward: Forward) -> Called:
     """A forward that is not ours."""
-    own = type(module).forward
-    if isinstance(forward, MethodType) and forward.__func__ is own:
-        function = inspect.unwrap(own)
-        homes = {base.__module__ for base in type(module).__mro__}
-        is_own = function.__module__ in homes and function.__module__.partition(".")[0] not in _KERNEL_MODULES
-        return Called(function, is_own=is_own)
+    bases = type(module).__mro__
+    # And not only its class's: FSDP2 makes one of its own, for which transformers may wrap the layer's forward anew.
+    if isinstance(forward, MethodType) and forward.__func__ in [vars(base).get("forward") for base in bases]:
+        return _of_class(forward.__func__, {base.__module__ for base in bases})
     while isinstance(forward, partial | MethodType):
         forward = forward.func if isinstance(forward, partial) else forward.__func__
     return Called(forward)
+
+
+def _of_class(function: Any, homes: set[str]) -> Called:
+    """A forward that a class has: its own, if it is written where one of its bases is, with nothing around it but
+    decorators of transformers, torch or its own package. Else the part that is not.
+
+    Args:
+        homes: modules of the class and its bases, `torch.nn.Module` among them.
+    """
+    packages = {"transformers", *(home.partition(".")[0] for home in homes)} - _KERNEL_MODULES
+    while hasattr(function, "__wrapped__"):
+        if Called(function).module.partition(".")[0] not in packages:
+            return Called(function)
+        function = function.__wrapped__
+    home = function.__module__
+    return Called(function, is_own=home in homes and home.partition(".")[0] in packages)

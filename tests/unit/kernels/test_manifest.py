@@ -18,6 +18,7 @@ from sft_cli.errors import KernelError
 from sft_cli.kernels import heads, norm, reference
 from sft_cli.kernels.fla import InnerBackends
 from sft_cli.kernels.manifest import cost, describe_kernels, differences, find_kernels, refusal
+from sft_cli.kernels.regions import Regions
 from sft_cli.model.language_model import LanguageModel
 from sft_cli.worker.assemble import kernel_layers, pass_kernels_check
 
@@ -176,6 +177,14 @@ def test_forwards_of_ours_are_known_under_checkpointing(family: str, checkpointi
         assert told(make_model(family, **options)) == []
 
 
+@pytest.mark.usefixtures("own_norms")
+@pytest.mark.parametrize("family", ["qwen3_5", "llama", "gemma3"])
+def test_what_is_compiled_goes_by_what_it_was_made_of(family: str) -> None:
+    for kernels in (REFERENCES, OWN):
+        model = make_model(family, kernels=kernels, regions=Regions(compiles=True, backend="eager"))
+        assert told(model, norm=kernels.norm) == []
+
+
 REPLACEMENTS: dict[str, Any] = {
     "a function": lambda module: another,
     "a method": lambda module: MethodType(another, module),
@@ -240,8 +249,9 @@ def test_ours_that_did_not_take_is_told(part: str) -> None:
     assert all(f"{type(module).__qualname__}.forward" in line for line in lines)
 
 
+@pytest.mark.parametrize("is_around", [False, True])
 @pytest.mark.parametrize("part", ["layer", "attention", "delta net", "norm", "mlp", "gated norm"])
-def test_a_class_that_somebody_patched_is_told(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_that_somebody_patched_is_told(part: str, is_around: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """As packages do that replace `forward` for all models of a process."""
     model = make_model("qwen3_5")
     layer = model.blocks[3]
@@ -253,11 +263,12 @@ def test_a_class_that_somebody_patched_is_told(part: str, monkeypatch: pytest.Mo
         "mlp": (layer.mlp, "mlp"),
         "gated norm": (model.blocks[0].linear_attn.norm, "gated_norm"),
     }[part]
-    monkeypatch.setattr(type(module), "forward", another)
+    monkeypatch.setattr(type(module), "forward", around(type(module).forward) if is_around else another)
     lines = told(model)
     # The delta net's instances have a forward of ours, which nobody replaced.
     assert [line.partition(":")[0] for line in lines] == ([] if slot is None else [slot])
-    assert all(line.endswith("test_manifest.another") for line in lines)
+    name = "around.<locals>.run" if is_around else "another"
+    assert all(line.endswith(f"test_manifest.{name}") for line in lines)
 
 
 @pytest.mark.usefixtures("own_norms")
