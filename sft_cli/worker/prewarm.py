@@ -11,8 +11,9 @@ import torch.distributed as dist
 
 from sft_cli.kernels.prewarm.parallel import MOST_PROCESSES, prewarm
 from sft_cli.kernels.prewarm.request import Request
+from sft_cli.model.families import FAMILIES
 from sft_cli.plan.cores import usable_cores
-from sft_cli.plan.kernel_shapes import KernelShapes, shapes_of, slots_of
+from sft_cli.plan.kernel_shapes import KernelShapes, PlainLayers, plain_layers_of, shapes_of, slots_of
 from sft_cli.plan.plan import Plan
 from sft_cli.train.exactness import SLOTS as GATE_SLOTS
 
@@ -35,21 +36,14 @@ def prewarm_kernels(
     if device.type == "cpu":
         return
     if int(os.environ["LOCAL_RANK"]) == 0:
-        shape, kernels = plan.model.architecture(), plan.recipe.kernels.model_dump()
-        shapes = shapes_of(shape, plan.recipe.model.dtype, plan.recipe.batching.tokens)
         capability = ".".join(map(str, torch.cuda.get_device_capability(device)))
-        request = Request(
-            shapes=shapes,
-            backends={slot: kernels[slot] for slot in slots_of(shape, plan.model.config)},
-            other_lengths=_other_lengths(plan),
-            gpu=f"{torch.cuda.get_device_name(device)}, {capability}",
-        )
+        request = request_of(plan, gpu=f"{torch.cuda.get_device_name(device)}, {capability}")
         progress = _Progress(say)
         index = device.index if device.index is not None else torch.cuda.current_device()
         seconds = prewarm(
             request,
             device_index=index,
-            cores=_processes(shapes, device),
+            cores=_processes(request.shapes, device),
             progress=progress,
             say=say,
             is_stopped=is_stopped,
@@ -59,6 +53,34 @@ def prewarm_kernels(
             say(f"compiled the kernels of {progress.names} functions in {seconds:.0f} s, once for this machine")
     # On the host: it waits for as long as compiling takes, and no GPU is needed for it.
     dist.all_reduce(torch.zeros(1))
+
+
+def request_of(plan: Plan, gpu: str) -> Request:
+    """What a plan's steps will call.
+
+    Args:
+        gpu: see `Request`.
+    """
+    shape, kernels = plan.model.architecture(), plan.recipe.kernels.model_dump()
+    return Request(
+        shapes=shapes_of(shape, plan.recipe.model.dtype, plan.recipe.batching.tokens),
+        backends={slot: kernels[slot] for slot in slots_of(shape, plan.model.config)},
+        plain=_plain_layers(plan),
+        other_lengths=_other_lengths(plan),
+        is_padded=plan.recipe.batching.mode == "padding",
+        gpu=gpu,
+    )
+
+
+def _plain_layers(plan: Plan) -> PlainLayers | None:
+    """None where the family's layers are of another form."""
+    family, recipe = FAMILIES[plan.model.family], plan.recipe
+    if not family.is_plain:
+        return None
+    assert family.norm_offset is not None, "who knows the layers knows their norms"
+    # FSDP2 casts parameters; without it autocast does, where a product needs it.
+    weights = recipe.model.master_dtype if recipe.sharding.backend == "none" else recipe.model.dtype
+    return plain_layers_of(plan.model.architecture(), plan.model.config, family.norm_offset, weights)
 
 
 def _other_lengths(plan: Plan) -> tuple[int, ...]:
