@@ -44,8 +44,8 @@ def prewarm(
 ) -> float:
     """Fills the folders of compiled kernels, so that training's first forward and backward find them there.
 
-    It only saves time, so nothing that fails in it is an error. Call it in the main thread, in one process a machine,
-    and before the GPU is full: each process has inputs of a whole micro-batch there.
+    It only saves time, so nothing that fails in it is an error. Call it in one process a machine, in a thread that does
+    not end before it, and before the GPU is full: each process has inputs of a whole micro-batch there.
 
     Args:
         device_index: of the visible GPUs.
