@@ -23,7 +23,7 @@ _IDLE_SHARE_TOLD = 0.1
 def bench_text(document: Document) -> str:
     """What was benched on what, a line a rung, and what the columns mean."""
     rungs = document["rungs"]
-    return "\n".join([_head(document), *_table(rungs), *_failures(rungs), *_waits(rungs), *_foot(document)])
+    return "\n".join([_head(document), *_table(rungs), *_failures(rungs), *_delays(rungs), *_foot(document)])
 
 
 def _head(document: Document) -> str:
@@ -77,14 +77,24 @@ def _failures(entries: Sequence[Entry]) -> Iterator[str]:
             yield f"{_name(entry)}: the loss or a gradient was not finite; a step takes as long all the same"
 
 
-def _waits(entries: Sequence[Entry]) -> Iterator[str]:
-    """A rate that is the host's and not the GPU's: the host may have been busy with something else."""
+def _delays(entries: Sequence[Entry]) -> Iterator[str]:
+    """What a rate has in it that isn't the GPU's work."""
     for entry in entries:
         if entry["error"] is not None:
             continue
         share = entry["kinds"].get(IDLE, 0.0) / entry["step_seconds"]
         if share > _IDLE_SHARE_TOLD:
             yield f"{_name(entry)}: for {share:.0%} of a step the GPU had nothing to do but wait for the host"
+        # Files of `--append` from before these were counted don't say.
+        if retries := entry.get("allocator_retries"):
+            times = "once" if retries == 1 else f"{retries} times"
+            yield (
+                f"{_name(entry)}: {times} torch had to give unused memory back to the driver to find some, and the GPU "
+                "waited meanwhile"
+            )
+        if late := entry.get("late_kernels"):
+            kernels = ", ".join(f"{one['kernel']} ({one['seconds']:.1f} s)" for one in late)
+            yield f"{_name(entry)}: while steps were taken Triton compiled {kernels}"
 
 
 def _foot(document: Document) -> Iterator[str]:

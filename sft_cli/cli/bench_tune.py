@@ -1,7 +1,8 @@
 """`sftune bench --tune`: a short search for the fastest recipe that learns the same and fits.
 
-Longer micro-batches first, then what is recomputed. What an estimate says does not fit is not tried; of what is tried
-a change is kept where it wins a hundredth. Slots a step, rows and their lengths stay as they are.
+Longer micro-batches first, then what is recomputed, with moments on the GPU or on the host. What an estimate says does
+not fit is not tried; of what is tried a change is kept where it wins a hundredth. Slots a step, rows and their lengths
+stay as they are.
 """
 
 from __future__ import annotations
@@ -70,6 +71,10 @@ class Search:
     def _checkpointing(self, plan: Plan) -> Iterator[Order]:
         for mode in ("auto", "none"):
             yield from self._try(plan, *_sets(mode, "all", "none"))
+        # Moments that wait on the host make room for layers that compute nothing again, and cost the link's time. No
+        # recipe for optimizers that have none to wait.
+        other = str(not plan.recipe.optimizer.offload).lower()
+        yield from self._try(plan, f"optimizer.offload={other}", *_sets("auto", "all", "none"))
         layers = plan.model.architecture().layers
         best = _plan(self._best).recipe.sharding.activation_checkpointing
         modes = best.of_layers(layers)
@@ -127,4 +132,4 @@ def _what_is_searched(plan: Plan) -> tuple[object, ...]:
     modes = section.of_layers(plan.model.architecture().layers)
     same = section.model_copy(update={"mode": "full", "layers": "all", "others": "none"})
     rest = sharding.model_copy(update={"activation_checkpointing": same})
-    return plan.recipe.batching, rest, modes, plan.recipe.data
+    return plan.recipe.batching, rest, modes, plan.recipe.data, plan.recipe.optimizer.offload

@@ -45,6 +45,10 @@ class Layers:
     """Decoder layers of the form that `Family.is_plain` says."""
     windows: Sequence[int | None] = ()
     """Of each of those: how many tokens a token sees in its softmax attention; None: all before it."""
+    blocks: Sequence[nn.Module] = ()
+    """All decoder layers of a family that sftune knows."""
+    forward_of: Function = lambda block: block.forward
+    """A decoder layer to its forward, without what of ours is around that by now."""
 
 
 def layers_of(
@@ -57,6 +61,8 @@ def layers_of(
     one_input: Sequence[tuple[str, ...]] = (),
     plain: Sequence[nn.Module] = (),
     windows: Sequence[int | None] = (),
+    blocks: Sequence[nn.Module] = (),
+    forward_of: Function = lambda block: block.forward,
 ) -> Layers:
     """Finds them by the names that all families of transformers share."""
     named = [(type(module).__name__, module) for module in decoder.modules()]
@@ -74,6 +80,8 @@ def layers_of(
         one_input=one_input,
         plain=plain,
         windows=windows,
+        blocks=blocks,
+        forward_of=forward_of,
     )
 
 

@@ -4,41 +4,35 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution, packages_distributions, version
-from types import MethodType
 from typing import Any
-
-from torch import nn
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import sft_cli
 from sft_cli.errors import KernelError
+from sft_cli.kernels import installed
 from sft_cli.kernels.install import OWN, Layers
-from sft_cli.kernels.load import LOAD
-from sft_cli.plan.backends import PACKAGES
+from sft_cli.kernels.installed import Called
+from sft_cli.kernels.load import functions
 
 OWN_MODULES = ("norm", "gated_norm", "mlp")
 """Slots whose `torch` is the model's own module."""
 COST = {"linear_attention": "many times slower", "conv": "many times slower", "attention": "up to half as fast"}
 """Of a slow stand-in, where it is more than a few percent of a step."""
 
-_KERNEL_MODULES = {package.module.partition(".")[0] for package in PACKAGES}
-
-Found = dict[str, list[Callable[..., Any]]]
+Found = dict[str, list[Called]]
 """Slot to the distinct functions that its layers call; empty where the model has no such layer."""
 
 
 def find_kernels(layers: Layers, loss_function: Callable[..., Any]) -> Found:
-    """The functions behind each slot, asked of every layer."""
+    """The functions behind each slot, asked of every layer: first the slot's own, if that is called at all."""
     return {
-        "linear_attention": _distinct(_installed(block, "delta_rule") for block in layers.delta_net),
-        "conv": _distinct(_installed(block, "causal_conv") for block in layers.delta_net),
-        "attention": [ALL_ATTENTION_FUNCTIONS[layers.config._attn_implementation]],
-        "norm": _distinct(_installed(module, "norm") for module in layers.norms),
-        "gated_norm": _distinct(_installed(module, "gated_norm") for module in layers.gated_norms),
-        "mlp": _distinct(_installed(module, "silu_mul") for module in layers.swiglu),
-        "loss": [loss_function],
+        "linear_attention": _distinct(installed.delta_rules(layers)),
+        "conv": _distinct(installed.convolutions(layers)),
+        "attention": _distinct(installed.attentions(layers)),
+        "norm": _distinct(installed.norms(layers)),
+        "gated_norm": _distinct(installed.gated_norms(layers)),
+        "mlp": _distinct(installed.products(layers)),
+        "loss": [Called(inspect.unwrap(loss_function))],
     }
 
 
@@ -54,9 +48,11 @@ def describe_kernels(
         inner: steps of flash-linear-attention's delta rule that another package took; see `fla.InnerBackends`.
     """
     described = {}
-    for slot, functions in found.items():
-        entry: dict[str, Any] = {"asked": asked[slot], "got": got[slot] if functions else None}
-        entry |= describe_function(functions[0] if functions else None)
+    for slot, called in found.items():
+        entry: dict[str, Any] = {"asked": asked[slot], "got": got[slot] if called else None}
+        entry |= _describe(called[0] if called else None)
+        if len(called) > 1:
+            entry["beside"] = [_describe(one) for one in called[1:]]
         if slot == "linear_attention" and got[slot] == "fla":
             entry["inner"] = dict(sorted(inner.items()))  # empty: all steps are its own Triton kernels
         described[slot] = entry
@@ -66,8 +62,8 @@ def describe_kernels(
 def differences(found: Found, got: Mapping[str, str], inner: Mapping[str, str]) -> list[str]:
     """In words, each slot whose layers do not call what the plan says; arguments as of `describe_kernels`."""
     told = []
-    for slot, functions in found.items():
-        wrong = dict.fromkeys(_name(function) for function in functions if not _is(function, slot, got[slot]))
+    for slot, called in found.items():
+        wrong = dict.fromkeys(one.name for one in called if not _is(one, slot, got[slot]))
         if wrong:
             told.append(f"{slot}: the plan says {got[slot]}, and the model calls {' and '.join(wrong)}")
     if got["linear_attention"] == "fla" and found["linear_attention"]:
@@ -95,42 +91,32 @@ def cost(told: Sequence[str]) -> str:
     return " and ".join(costs)
 
 
-def _is(function: Callable[..., Any], slot: str, backend: str) -> bool:
-    """Whether a function is the one that the slot's backend loads, or one of the model's own."""
-    if slot in OWN_MODULES and backend == OWN:
-        return inspect.unwrap(function).__module__.partition(".")[0] not in _KERNEL_MODULES
-    return _name(function) == _name(LOAD[slot][backend]())
+def _is(called: Called, slot: str, backend: str) -> bool:
+    """Whether a function is one that the slot's backend loads, or the model's own where that is asked for."""
+    if slot in OWN_MODULES and backend == OWN and called.is_own:
+        return True
+    return called.name in {Called(inspect.unwrap(function)).name for function in functions(slot, backend)}
 
 
-def _installed(module: nn.Module, name: str) -> Callable[..., Any]:
-    """What sftune put on a module; else the forward that it has: its class's, or what somebody put on the instance."""
-    forward = module.forward
-    if isinstance(forward, partial) and name in forward.keywords:
-        installed: Callable[..., Any] = forward.keywords[name]
-        return installed
-    return forward.__func__ if isinstance(forward, MethodType) else forward
-
-
-def _distinct(functions: Iterable[Callable[..., Any]]) -> list[Callable[..., Any]]:
+def _distinct(functions: Iterable[Called]) -> list[Called]:
     return list(dict.fromkeys(functions))
 
 
-def _name(function: Callable[..., Any]) -> str:
-    function = inspect.unwrap(function)
-    return f"{function.__module__}.{function.__qualname__}"
-
-
-def describe_function(function: Callable[..., Any] | None) -> dict[str, str | None]:
+def describe_function(function: Callable[..., Any]) -> dict[str, str | None]:
     """Its name, and where it comes from."""
-    if function is None:
+    return _describe(Called(inspect.unwrap(function)))
+
+
+def _describe(called: Called | None) -> dict[str, str | None]:
+    if called is None:
         return dict.fromkeys(("callable", "package", "version", "file"))
-    unwrapped = inspect.unwrap(function)
-    package, package_version = _distribution(unwrapped.__module__.partition(".")[0])
+    package, package_version = _distribution(called.module.partition(".")[0])
+    code = getattr(called.function, "__code__", None)
     return {
-        "callable": _name(function),
+        "callable": called.name,
         "package": package,
         "version": package_version,
-        "file": inspect.getsourcefile(unwrapped),
+        "file": None if code is None else inspect.getsourcefile(code),
     }
 
 

@@ -9,12 +9,17 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
+from sft_cli.optim.host_memory import HostMemory
 from sft_cli.optim.low_precision import LowPrecisionAdamW
 from sft_cli.recipe.schema import OptimizerSection
 
 
 def build_adamw(
-    parameters: Iterable[nn.Parameter], options: OptimizerSection, *, seed: int = 0
+    parameters: Iterable[nn.Parameter],
+    options: OptimizerSection,
+    *,
+    seed: int = 0,
+    waiting_in: HostMemory | None = None,
 ) -> torch.optim.AdamW | LowPrecisionAdamW:
     """AdamW with weight decay on matrices only: norms, biases, `A_log` and `dt_bias` have one dimension.
 
@@ -24,7 +29,9 @@ def build_adamw(
     Args:
         parameters: sharded, or whole on every rank; their order numbers the random draws.
         seed: of stochastic rounding.
+        waiting_in: where moments wait: with `options.offload`, and only then.
     """
+    assert options.offload == (waiting_in is not None), "no moments go where the recipe hasn't sent them"
     # Sharded ones and whole ones can't be in one call of a fused kernel. Sorted, so that what is rounded by chance is
     # numbered alike whether a model is sharded or not.
     kinds: dict[tuple[bool, bool, bool], list[nn.Parameter]] = defaultdict(list)
@@ -46,5 +53,5 @@ def build_adamw(
         eight_bit=options.name == "adamw_8bit",
         stochastic_rounding=options.stochastic_rounding,
         seed=seed,
-        offload=options.offload,
+        waiting_in=waiting_in,
     )

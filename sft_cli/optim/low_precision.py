@@ -13,7 +13,8 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from sft_cli.optim.eight_bit import block_size
-from sft_cli.optim.moments_offload import MomentsOffload, host_memory, moments, release
+from sft_cli.optim.host_memory import HostMemory
+from sft_cli.optim.moments_offload import MomentsOffload, moments
 from sft_cli.optim.partial_sums import PartialSums
 from sft_cli.optim.rounding import tensor_key
 from sft_cli.optim.update import Slice, update_on_host
@@ -47,7 +48,8 @@ class LowPrecisionAdamW(torch.optim.Optimizer):
         eight_bit: moments of matrices in 8 bits.
         stochastic_rounding: of bfloat16 weights; nearest otherwise.
         seed: of what is rounded by chance.
-        offload: 8-bit moments of large tensors wait in host memory; see `MomentsOffload`.
+        waiting_in: memory for 8-bit moments of large tensors, which wait there: see `MomentsOffload`. None: all stay on
+            the device.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class LowPrecisionAdamW(torch.optim.Optimizer):
         eight_bit: bool,
         stochastic_rounding: bool,
         seed: int,
-        offload: bool = False,
+        waiting_in: HostMemory | None = None,
     ) -> None:
         super().__init__(parameters, {"lr": lr, "betas": betas, "eps": eps})
         self.stochastic_rounding = stochastic_rounding
@@ -70,14 +72,19 @@ class LowPrecisionAdamW(torch.optim.Optimizer):
         for number, parameter in enumerate(self._parameters()):
             block = block_size(parameter.shape) if eight_bit else None
             self._shards[parameter] = _Shard(tensor_key(seed, number), _first_place(parameter), block)
-            self.state[parameter] = _new_state(parameter, block)
             self._spare_steps[parameter] = torch.empty((), device=parameter.device)
         device = self._parameters()[0].device
+        hosts = {} if waiting_in is None else self._places(waiting_in)
+        for parameter, shard in self._shards.items():
+            self.state[parameter] = _new_state(parameter, shard.block, hosts.get(parameter))
         self.found_inf = torch.zeros((), device=device)
         self.squares: PartialSums | None = None
         """Where updates that do so leave the sums of their gradients' squares. They change nothing where a gradient is
         not finite."""
-        self._offload = self._send_moments_to_the_host(device) if offload else None
+        self._offload = None if waiting_in is None else MomentsOffload(hosts, device)
+        if waiting_in is not None:
+            # Not at exit, when the driver may be gone already.
+            weakref.finalize(self._offload, waiting_in.release).atexit = False
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
@@ -156,33 +163,29 @@ class LowPrecisionAdamW(torch.optim.Optimizer):
         """Parameters whose moments are on the host."""
         return [] if self._offload is None else [p for p in self._parameters() if p in self._offload]
 
-    def _send_moments_to_the_host(self, device: torch.device) -> MomentsOffload:
+    def _places(self, waiting_in: HostMemory) -> dict[nn.Parameter, Tensor]:
+        """Of each parameter whose moments wait (2 * numbers,) uint8 on the host."""
         large = [p for p in self._parameters() if self._shards[p].block and waits(_local(p).numel())]
-        memory = host_memory(2 * sum(_local(p).numel() for p in large), device)
-        hosts = dict(zip(large, memory.split([2 * _local(p).numel() for p in large]), strict=True))
-        for parameter, block in hosts.items():
-            state = self.state[parameter]
-            for name, flat in zip(MOMENTS, moments(block), strict=True):
-                state[name] = _placed(state[name], flat)
-        offload = MomentsOffload(hosts, device)
-        if device.type == "cuda" and large:
-            # Not at exit, when the driver may be gone already.
-            weakref.finalize(offload, release, memory).atexit = False
-        return offload
+        sizes = [2 * _local(parameter).numel() for parameter in large]
+        return dict(zip(large, waiting_in.take(sum(sizes)).split(sizes), strict=True))
 
 
-def _new_state(parameter: nn.Parameter, block: int | None) -> dict[str, Tensor]:
+def _new_state(parameter: nn.Parameter, block: int | None, host: Tensor | None) -> dict[str, Tensor]:
+    """
+    Args:
+        host: where its moments wait.
+    """
     step = torch.zeros((), device=parameter.device)
     if block is None:
         return {"step": step, **{name: torch.zeros_like(parameter, dtype=torch.float32) for name in MOMENTS}}
-    first, second = MOMENTS
-    return {
-        "step": step,
-        first: torch.zeros_like(parameter, dtype=torch.int8),
-        f"{first}_scale": _zero_scales(parameter, block),
-        second: torch.zeros_like(parameter, dtype=torch.uint8),
-        f"{second}_scale": _zero_scales(parameter, block),
-    }
+    if host is None:
+        of_both = tuple(torch.zeros_like(parameter, dtype=dtype) for dtype in (torch.int8, torch.uint8))
+    else:
+        of_both = tuple(_placed(parameter, flat) for flat in moments(host))
+    state = {"step": step}
+    for name, moment in zip(MOMENTS, of_both, strict=True):
+        state |= {name: moment, f"{name}_scale": _zero_scales(parameter, block)}
+    return state
 
 
 def _zero_scales(parameter: nn.Parameter, block: int) -> Tensor:
@@ -198,11 +201,11 @@ def _zero_scales(parameter: nn.Parameter, block: int) -> Tensor:
     return scales.to(parameter.device)  # with CPU offload the mesh is of GPUs, and `from_local` moved it there
 
 
-def _placed(tensor: Tensor, flat: Tensor) -> Tensor:
-    """`tensor` with its numbers, or this rank's of them, in `flat` on the host."""
-    if not isinstance(tensor, DTensor):
-        return flat.view(tensor.shape)
-    host: DTensor = tensor.to("cpu")
+def _placed(parameter: nn.Parameter, flat: Tensor) -> Tensor:
+    """A tensor like `parameter` whose numbers, or this rank's of them, are those of `flat` on the host."""
+    if not isinstance(parameter, DTensor):
+        return flat.view(parameter.shape)
+    host: DTensor = torch.empty_like(parameter, dtype=flat.dtype, device="cpu")
     host._local_tensor = flat.view(host._local_tensor.shape)
     return host
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from sft_cli.errors import SftError
 from sft_cli.plan.moments_offload import SLOTS
 
 AHEAD = SLOTS - 2
@@ -24,37 +23,11 @@ AHEAD = SLOTS - 2
 Moments = tuple[Tensor, Tensor]
 
 
-def host_memory(size: int, device: torch.device) -> Tensor:
-    """(size,) uint8 of zeros, which `device` can copy from and to while it computes.
-
-    Registered and not allocated as pinned: torch's allocator of pinned memory rounds up to a power of two.
-
-    Raises:
-        SftError: the host has not so much to spare.
-    """
-    memory = torch.zeros(size, dtype=torch.uint8)
-    if device.type == "cuda" and size:
-        error = torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.nbytes, 0)
-        if int(error):
-            raise SftError(
-                f"{size / 2**30:.1f} GiB of host memory, where moments are to wait, can't be pinned (CUDA error "
-                f"{int(error)})",
-                where="optimizer.offload",
-                fix="Free host memory, look at the limit of this container, or write `offload: false`.",
-            )
-    return memory
-
-
 def moments(block: Tensor) -> Moments:
     """The first and the second moment, int8 and uint8, of a block of both: one behind the other, so that one copy takes
     them."""
     first, second = block.chunk(2)
     return first.view(torch.int8), second
-
-
-def release(memory: Tensor) -> None:
-    """Undoes the registration of what `host_memory` made: its place may be given out again."""
-    torch.cuda.cudart().cudaHostUnregister(memory.data_ptr())
 
 
 @dataclass(eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,24 @@ MODES: dict[str, Callable[[Callable[..., Any], Store], Callable[..., Any]]] = {
 """Mode to what it makes of a layer's forward. `full` keeps the layer's input."""
 
 
+@dataclass(frozen=True, eq=False)
+class Checkpointed:
+    """The forward of a checkpointed layer."""
+
+    own: Callable[..., Any]
+    """The one that it had before."""
+    run: Callable[..., Any]
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        """As the layer's own."""
+        return self.run(*arguments, **options)
+
+
+def own_forward(block: nn.Module) -> Callable[..., Any]:
+    """A layer's forward without the checkpointing that is around it."""
+    return block.forward.own if isinstance(block.forward, Checkpointed) else block.forward
+
+
 def checkpoint_layers(blocks: Sequence[nn.Module], section: ActivationCheckpointingSection) -> None:
     """Checkpoints each block as the plan has it, and lets what all keep wait in host memory if that is asked for.
 
@@ -35,8 +54,11 @@ def checkpoint_layers(blocks: Sequence[nn.Module], section: ActivationCheckpoint
         leaves = offload is not None and index < len(blocks) - 1
         if mode == "selective":
             _keep_products(block)
-        forward = MODES[mode](block.forward, offload if leaves else InPlace())
-        block.forward = partial(offload.run, block, forward) if leaves else forward  # type: ignore[method-assign]
+        own = block.forward
+        run = MODES[mode](own, offload if leaves else InPlace())
+        run = partial(offload.run, block, run) if leaves else run
+        if run is not own:
+            block.forward = Checkpointed(own, run)  # type: ignore[method-assign]
 
 
 def _selectively(forward: Callable[..., Any], store: Store, *arguments: Any, **options: Any) -> Any:

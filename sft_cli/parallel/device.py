@@ -52,6 +52,11 @@ def peak_memory_reader(device: torch.device) -> Callable[[], float] | None:
     return lambda: _allocator(device)["allocated_bytes"]["all"]["peak"] / _GIB
 
 
+def peak_reserved_gib(device: torch.device) -> float | None:
+    """GiB that the allocator had from the driver at most, what lay unused between tensors included; None for a CPU."""
+    return None if device.type == "cpu" else _allocator(device)["reserved_bytes"]["all"]["peak"] / _GIB
+
+
 def allocator_retries(device: torch.device) -> int | None:
     """How often the allocator had to give unused memory back to the driver to find some: each waits for the GPU.
     None for a CPU."""

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from sft_cli.plan.architecture import Architecture, has_silu
 from sft_cli.plan.model_types import text_config
 
+Dtype = Literal["float32", "bfloat16", "float16"]
 SLOTS = ("linear_attention", "conv", "attention", "norm", "gated_norm", "mlp", "loss")
 
 
@@ -25,12 +26,28 @@ class DeltaNetShapes(BaseModel):
     conv_width: int
 
 
+class PlainLayers(BaseModel):
+    """What `norm: sftune` is compiled for, of decoder layers of the plain form."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    offset: float
+    """Added to a norm's weight."""
+    weights: Dtype
+    """What layers see their parameters in, and the residual stream: not what they compute in under autocast."""
+    head_norms: bool
+    is_gated: bool
+    """A gate lies behind each query head."""
+    rotated: int
+    """Numbers of a head that are rotated."""
+
+
 class KernelShapes(BaseModel):
     """What a check of kernels needs to know of a model."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    dtype: Literal["float32", "bfloat16", "float16"]
+    dtype: Dtype
     """What the layers compute in."""
     tokens: int
     """Slots of one micro-batch: the length that is timed."""
@@ -74,6 +91,29 @@ def shapes_of(shape: Architecture, dtype: str, tokens: int) -> KernelShapes:
                 "value_head_dim": delta_net.value_head_dim,
                 "conv_width": delta_net.conv_kernel,
             },
+        }
+    )
+
+
+def plain_layers_of(shape: Architecture, config: Mapping[str, Any], offset: float, weights: str) -> PlainLayers:
+    """Of a family whose layers are plain.
+
+    Args:
+        config: config.json as read; it names the share of a head that is rotated.
+        offset: the family's, of its norms.
+        weights: the dtype that layers see their parameters in.
+    """
+    text = text_config(config)
+    rotary = text.get("rope_parameters") or text.get("rope_scaling") or {}
+    # Of transformers' families with such layers only hybrids rotate a part, and a quarter where no config says.
+    told = rotary.get("partial_rotary_factor", text.get("partial_rotary_factor", 0.25))
+    return PlainLayers.model_validate(
+        {
+            "offset": offset,
+            "weights": weights,
+            "head_norms": shape.head_norms,
+            "is_gated": shape.gated_attention,
+            "rotated": int(shape.head_dim * told) if shape.gated_attention else shape.head_dim,
         }
     )
 

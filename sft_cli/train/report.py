@@ -35,6 +35,8 @@ class Gauges:
     gpu: Callable[[], GpuReading | None] = _nothing
     phases: Callable[[], PhaseSeconds | None] = _nothing
     allocator_retries: Callable[[], int | None] = _nothing
+    late_kernels: Callable[[], str | None] = _nothing
+    """Those that were compiled since the last line; None: none was."""
     ranks: RankWatch | None = None
     """None where nobody would see what it says."""
 
@@ -92,6 +94,7 @@ class Report:
         """What the gauges have seen so far is of no line: steps that were only replayed."""
         self._gauges.gpu()
         self._gauges.phases()
+        self._gauges.late_kernels()
 
     def log(self, batches: StepBatches, numbers: Numbers, digest: int) -> None:
         """One line for the steps since the last one.
@@ -115,6 +118,8 @@ class Report:
             slowest=None if self._gauges.ranks is None else self._gauges.ranks.slowest,
         )
         self._view.show_step(record)
+        if late := self._gauges.late_kernels():
+            self.say(f"step {batches.step}: since the line before Triton compiled {late}, and the GPU waited for it")
         self._write(record)
 
     def evaluation(self, step: int, loss: float, supervised_tokens: int) -> None:

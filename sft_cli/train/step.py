@@ -17,6 +17,7 @@ from sft_cli.optim.in_backward import InBackward
 from sft_cli.parallel.ranges import marked
 from sft_cli.parallel.reduction import GradientReduction
 from sft_cli.plan.profiling import BACKWARD, FORWARD, OPTIMIZER
+from sft_cli.train.garbage import collect_after
 from sft_cli.train.step_meters import NoMeters, Own, StepMeters
 
 
@@ -117,6 +118,7 @@ class TrainStep:
             self._update(is_bad)
         self.after_update()
         self.meters.end()
+        collect_after(step)  # while the device still works on what it was given
         return StepResult(totals, loss, grad_norm, self.first_bad_step.clone())
 
     def rehearse(self, batch: Batch) -> None:

@@ -29,6 +29,7 @@ from sft_cli.model.build import build
 from sft_cli.model.language_model import LanguageModel
 from sft_cli.model.safetensors_folder import SafetensorsFolder
 from sft_cli.model.weights import materialise
+from sft_cli.parallel.activation_checkpointing import own_forward
 from sft_cli.parallel.apply import parallelise
 from sft_cli.parallel.device import peak_memory_reader, wait_for
 from sft_cli.parallel.kept_calls import kept
@@ -113,6 +114,9 @@ def kernel_layers(model: LanguageModel) -> Layers:
         one_input=model.family.one_input,
         plain=model.blocks if model.family.is_plain else [],
         windows=_windows(model) if model.family.is_plain else [],
+        # What a model that nobody knows has for a decoder layer, nobody knows.
+        blocks=model.blocks if model.family.norm_offset is not None else [],
+        forward_of=own_forward,
     )
 
 

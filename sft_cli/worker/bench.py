@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from sft_cli.data.loader import StepBatches, Steps
+from sft_cli.kernels.late import LateKernels
 from sft_cli.kernels.marks import mark_slots
 from sft_cli.launch.rank_session import RankSession
+from sft_cli.parallel.device import allocator_retries, peak_reserved_gib
 from sft_cli.plan.benching import PROFILED_STEPS, PROFILER_WARM_UP_STEPS, Benching
 from sft_cli.plan.plan import Plan
 from sft_cli.telemetry.profile.events import read_trace
@@ -20,8 +22,10 @@ from sft_cli.telemetry.profile.facts import Facts
 from sft_cli.telemetry.profile.summary import Summary, locate, summarise
 from sft_cli.telemetry.start_up import StartUp
 from sft_cli.train.first_steps import first_steps, too_few
+from sft_cli.train.moments import moments_of
 from sft_cli.train.report import Report
 from sft_cli.train.step import TrainStep
+from sft_cli.train.step_meters import StepMeters
 from sft_cli.train.timed_steps import Timed, timed_steps
 from sft_cli.worker.assemble import kernel_layers
 from sft_cli.worker.profiler import tracing
@@ -38,12 +42,23 @@ def bench_run(
     benching = plan.benching
     assert benching is not None, "asked for by the plan"
     to_first_step = time.time() - benching.started_at
-    comes_again = not plan.recipe.data.streaming
+    comes_again, device = not plan.recipe.data.streaming, train_step.device
+    retries_before = allocator_retries(device)
     steps = report.waiting(first_steps(loader.steps, benching.all_steps, come_again=comes_again))
-    timed = timed_steps(benching, steps, train_step, report, lambda: session.stop.requested)
+    train_step.meters = StepMeters(moments_of(device))
+    late = LateKernels()
+    late.begin(device)
+    timed = timed_steps(
+        benching, steps, train_step, report, lambda: session.stop.requested, phases=train_step.meters.read
+    )
     if timed.stopped_by:
         return timed.stopped_by
-    peak_memory_gib = report.meter.peak_memory_gib()  # before the profiler
+    # Before the profiler.
+    memory = {
+        "peak_memory_gib": report.meter.peak_memory_gib(),
+        "peak_reserved_gib": peak_reserved_gib(device),
+        "allocator_retries": None if retries_before is None else (allocator_retries(device) or 0) - retries_before,
+    }
     with tempfile.TemporaryDirectory(prefix="sftune-bench-trace-") as scratch:
         trace = Path(scratch, "trace.json") if session.ranks.rank == 0 else None
         stopped_by = _profiled(benching, steps, train_step, report, session, trace)
@@ -54,7 +69,9 @@ def bench_run(
     result = {
         "warm_up_step_seconds": [window.step_seconds for window in timed.warm_up],
         "timed": [asdict(window) for window in timed.timed],
-        "peak_memory_gib": peak_memory_gib,
+        "phases": [None if phases is None else asdict(phases) for phases in timed.phases],
+        "late_kernels": [asdict(one) for one in late.take()],
+        **memory,
         "start_up_seconds": start_up.seconds,
         "seconds_to_first_step": to_first_step,
         "was_finite": timed.was_finite,

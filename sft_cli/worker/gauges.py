@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from torch import nn
 
 from sft_cli.checkpoint.progress import Progress
+from sft_cli.kernels.late import LateKernels
 from sft_cli.launch.ranks import Ranks
 from sft_cli.launch.run_folder import RunFolder
 from sft_cli.parallel.device import allocator_retries, device_uuid
@@ -33,7 +34,8 @@ def assemble_gauges(
         blocks: of the model, sharded.
         say: shows the user a line; silent on ranks other than 0.
     """
-    device = train_step.device
+    device, late = train_step.device, LateKernels()
+    late.begin(device)
     with gpu_sampler(device_uuid(device)) as sampler:
         if sampler.unavailable:
             say(f"the driver does not give {', '.join(sampler.unavailable)} of this GPU: left out of metrics.jsonl")
@@ -42,6 +44,7 @@ def assemble_gauges(
             gpu=sampler.read,
             phases=train_step.meters.read,
             allocator_retries=lambda: allocator_retries(device),
+            late_kernels=late.told,
             ranks=RankWatch(Place(plan.world.ranks, plan.world.ranks_per_node)) if ranks.rank == 0 else None,
         )
 

@@ -1,18 +1,23 @@
-"""Compiling a plan's kernels before the model is on the GPU: one process a machine sees to it, the others wait."""
+"""Compiling a plan's kernels while the model is put together: one process a machine sees to it, the others wait."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from queue import SimpleQueue
+from threading import Event
 
 import torch
 import torch.distributed as dist
 
 from sft_cli.kernels.prewarm.parallel import MOST_PROCESSES, prewarm
 from sft_cli.kernels.prewarm.request import Request
+from sft_cli.model.families import FAMILIES
 from sft_cli.plan.cores import usable_cores
-from sft_cli.plan.kernel_shapes import KernelShapes, shapes_of, slots_of
+from sft_cli.plan.kernel_shapes import PlainLayers, plain_layers_of, shapes_of, slots_of
 from sft_cli.plan.plan import Plan
 from sft_cli.train.exactness import SLOTS as GATE_SLOTS
 
@@ -24,41 +29,93 @@ _SECONDS_BETWEEN_LINES = 10.0
 _PADDED_LENGTHS = 8
 
 
-def prewarm_kernels(
-    plan: Plan, device: torch.device, say: Callable[[str], None], is_stopped: Callable[[], bool]
-) -> None:
-    """Fills the folders of compiled kernels; every rank must take part. Nothing to do on a CPU, or the second time.
+@contextmanager
+def compiling_ahead(
+    plan: Plan, device: torch.device, is_stopped: Callable[[], bool]
+) -> Iterator[Callable[[Callable[[str], None]], None]]:
+    """Fills the folders of compiled kernels beside what is done inside, such as reading weights; every rank must take
+    part. Nothing to do on a CPU, or the second time.
 
     Args:
         is_stopped: whether a signal has asked this process to end, which then happens at its first step.
+
+    Yields:
+        What waits for that, on all ranks, given whom to tell lines. What leaves without having waited ends it.
     """
     if device.type == "cpu":
+        yield lambda say: None
         return
-    if int(os.environ["LOCAL_RANK"]) == 0:
-        shape, kernels = plan.model.architecture(), plan.recipe.kernels.model_dump()
-        shapes = shapes_of(shape, plan.recipe.model.dtype, plan.recipe.batching.tokens)
-        capability = ".".join(map(str, torch.cuda.get_device_capability(device)))
-        request = Request(
-            shapes=shapes,
-            backends={slot: kernels[slot] for slot in slots_of(shape, plan.model.config)},
-            other_lengths=_other_lengths(plan),
-            gpu=f"{torch.cuda.get_device_name(device)}, {capability}",
-        )
-        progress = _Progress(say)
-        index = device.index if device.index is not None else torch.cuda.current_device()
-        seconds = prewarm(
-            request,
-            device_index=index,
-            cores=_processes(shapes, device),
-            progress=progress,
-            say=say,
-            is_stopped=is_stopped,
-        )
-        progress.flush()
-        if seconds:
-            say(f"compiled the kernels of {progress.names} functions in {seconds:.0f} s, once for this machine")
-    # On the host: it waits for as long as compiling takes, and no GPU is needed for it.
-    dist.all_reduce(torch.zeros(1))
+    lines: SimpleQueue[str | None] = SimpleQueue()
+    """None: there are no more."""
+    is_left = Event()
+    with ExitStack() as stack:
+        compiling: Future[None] | None = None
+        if int(os.environ["LOCAL_RANK"]) == 0:
+            processes = _processes(plan, device)
+            thread = stack.enter_context(ThreadPoolExecutor(1, "compiling ahead"))
+            stack.callback(is_left.set)
+            compiling = thread.submit(
+                prewarm_kernels, plan, device, processes, lines.put, lambda: is_left.is_set() or is_stopped()
+            )
+            compiling.add_done_callback(lambda _: lines.put(None))
+
+        def wait(say: Callable[[str], None]) -> None:
+            if compiling is not None:
+                for line in iter(lines.get, None):
+                    say(line)
+                compiling.result()
+            # On the host: it waits for as long as compiling takes, and no GPU is needed for it.
+            dist.all_reduce(torch.zeros(1))
+
+        yield wait
+
+
+def prewarm_kernels(
+    plan: Plan, device: torch.device, processes: int, say: Callable[[str], None], is_stopped: Callable[[], bool]
+) -> None:
+    """What one process of a machine does of it."""
+    index = device.index if device.index is not None else torch.cuda.current_device()
+    capability = ".".join(map(str, torch.cuda.get_device_capability(device)))
+    progress = _Progress(say)
+    seconds = prewarm(
+        request_of(plan, gpu=f"{torch.cuda.get_device_name(device)}, {capability}"),
+        device_index=index,
+        cores=processes,
+        progress=progress,
+        say=say,
+        is_stopped=is_stopped,
+    )
+    progress.flush()
+    if seconds:
+        say(f"compiled the kernels of {progress.names} functions in {seconds:.0f} s, once for this machine")
+
+
+def request_of(plan: Plan, gpu: str) -> Request:
+    """What a plan's steps will call.
+
+    Args:
+        gpu: see `Request`.
+    """
+    shape, kernels = plan.model.architecture(), plan.recipe.kernels.model_dump()
+    return Request(
+        shapes=shapes_of(shape, plan.recipe.model.dtype, plan.recipe.batching.tokens),
+        backends={slot: kernels[slot] for slot in slots_of(shape, plan.model.config)},
+        plain=_plain_layers(plan),
+        other_lengths=_other_lengths(plan),
+        is_padded=plan.recipe.batching.mode == "padding",
+        gpu=gpu,
+    )
+
+
+def _plain_layers(plan: Plan) -> PlainLayers | None:
+    """None where the family's layers are of another form."""
+    family, recipe = FAMILIES[plan.model.family], plan.recipe
+    if not family.is_plain:
+        return None
+    assert family.norm_offset is not None, "who knows the layers knows their norms"
+    # FSDP2 casts parameters; without it autocast does, where a product needs it.
+    weights = recipe.model.master_dtype if recipe.sharding.backend == "none" else recipe.model.dtype
+    return plain_layers_of(plan.model.architecture(), plan.model.config, family.norm_offset, weights)
 
 
 def _other_lengths(plan: Plan) -> tuple[int, ...]:
@@ -71,12 +128,14 @@ def _other_lengths(plan: Plan) -> tuple[int, ...]:
     return (GATE_SLOTS, *(padded if plan.recipe.batching.mode == "padding" and tokens > 1024 else ()))
 
 
-def _processes(shapes: KernelShapes, device: torch.device) -> int:
-    """As many as there are cores for, and as fit on the GPU side by side."""
+def _processes(plan: Plan, device: torch.device) -> int:
+    """As many as there are cores for, and as fit on the GPU side by side, and beside the model, which comes meanwhile.
+    To be asked before that."""
+    shapes = shapes_of(plan.model.architecture(), plan.recipe.model.dtype, plan.recipe.batching.tokens)
     net = shapes.delta_net
     values = net.value_heads * net.value_head_dim if net is not None else shapes.intermediate
     each_gib = _CONTEXT_GIB + shapes.tokens * values * _BYTES_PER_VALUE / 2**30
-    free_gib = torch.cuda.mem_get_info(device)[0] / 2**30
+    free_gib = torch.cuda.mem_get_info(device)[0] / 2**30 - plan.memory_gib.parameters - plan.memory_gib.optimizer
     return max(1, min(MOST_PROCESSES, usable_cores() - 1, int(0.9 * free_gib / each_gib)))
 
 

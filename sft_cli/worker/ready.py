@@ -24,8 +24,10 @@ from sft_cli.launch.rank_session import RankSession
 from sft_cli.launch.resume import Resume
 from sft_cli.model.safetensors_folder import SafetensorsFolder
 from sft_cli.optim.adamw import build_adamw
+from sft_cli.optim.host_memory import HostMemory
 from sft_cli.optim.in_backward import InBackward
 from sft_cli.optim.schedule import learning_rate_ratio
+from sft_cli.plan.memory import GIB
 from sft_cli.plan.plan import Plan
 from sft_cli.telemetry.meter import Meter
 from sft_cli.telemetry.start_up import (
@@ -52,7 +54,7 @@ from sft_cli.worker.assemble import (
     pass_kernels_check,
 )
 from sft_cli.worker.export import open_source
-from sft_cli.worker.prewarm import prewarm_kernels
+from sft_cli.worker.prewarm import compiling_ahead
 from sft_cli.worker.regions import describe_regions, gather_in_float8, plan_regions
 from sft_cli.worker.resume import totals, trusted_progress
 
@@ -130,18 +132,21 @@ def get_ready(
         return recipe.optimizer.learning_rate * learning_rate_ratio(recipe.schedule, step, data.steps.total_steps)
 
     start_up.lap(DATA)
+    waiting_in = _memory_for_moments(plan, device)  # and now that nothing more is forked
     inner = InnerBackends.listening()
-    prewarm_kernels(plan, device, view.say, lambda: bool(session.stop.requested))
-    start_up.lap(KERNELS)
-    regions = plan_regions(plan, device, view.say)
-    start_up.lap(REGIONS)
-    model, reduction = assemble_model(
-        plan, mesh, device, source, view.say, regions=regions, is_resumed=resume is not None
-    )
-    start_up.lap(MODEL)
-    optimizer = build_adamw(model.parameters(), recipe.optimizer, seed=recipe.train.seed)
-    if resume is not None:
-        restore_state(resume.checkpoint, model, optimizer)
+    with compiling_ahead(plan, device, lambda: bool(session.stop.requested)) as wait_for_kernels:
+        regions = plan_regions(plan, device, view.say)
+        start_up.lap(REGIONS)
+        model, reduction = assemble_model(
+            plan, mesh, device, source, view.say, regions=regions, is_resumed=resume is not None
+        )
+        start_up.lap(MODEL)
+        optimizer = build_adamw(model.parameters(), recipe.optimizer, seed=recipe.train.seed, waiting_in=waiting_in)
+        if resume is not None:
+            restore_state(resume.checkpoint, model, optimizer)
+        start_up.lap(OPTIMIZER)
+        wait_for_kernels(view.say)
+        start_up.lap(KERNELS)
     rescale = gather_in_float8(plan, kernel_layers(model), regions, mesh)
     in_backward = InBackward(optimizer, reduction.whole()) if recipe.optimizer.in_backward else None
     max_norm = recipe.train.max_grad_norm
@@ -149,7 +154,6 @@ def get_ready(
         model, optimizer, learning_rate, max_norm, device, reduction, in_backward, after_update=rescale
     )
     meter = assemble_meter(plan, device, totals(progress))
-    start_up.lap(OPTIMIZER)
     if device.type == "cuda" or recipe.kernels.compile:
         view.say("warming up: a step that changes nothing, of the largest micro-batch; tunes kernels new to it")
         warm_up(data.steps.heaviest_micro_batch(), train_step)
@@ -166,3 +170,11 @@ def get_ready(
         data, source, train_step, learning_rate, meter, progress, start_up, kernels, inner, described, exactness
     )
     return ready, view
+
+
+def _memory_for_moments(plan: Plan, device: torch.device) -> HostMemory | None:
+    """Begun before anything else that takes long, so that it is there when the optimizer is; None: nothing waits."""
+    if not plan.recipe.optimizer.offload:
+        return None
+    spare = 1.001  # ranks don't hold exactly the same number of rows
+    return HostMemory(device, int(spare * plan.host_memory_gib * GIB))

@@ -19,6 +19,7 @@ from sft_cli.parallel.patience import LONG_SECONDS, set_patience
 from sft_cli.plan.plan import Plan
 from sft_cli.telemetry.terminal import TerminalView, open_view
 from sft_cli.train.dry_run import dry_run
+from sft_cli.train.garbage import held_still
 from sft_cli.train.loop import fit
 from sft_cli.train.report import Report
 from sft_cli.worker.assemble import (
@@ -80,6 +81,7 @@ def _train(
             return stack.enter_context(open_view(session.terminal, total_steps, session.events.said))
 
         ready, view = get_ready(plan, session, mesh, device, reader, resume, open_session_view)
+        stack.enter_context(held_still())
         steps, train_step = ready.data.steps, ready.train_step
         if plan.benching is not None:
             report = Report(ready.meter, (), view, ready.learning_rate)

@@ -44,15 +44,20 @@ def fill(
         done = f"read {size_bytes / _GIB:.2f} GiB of weights, {source.bytes_read / _GIB:.2f} of them on this rank,"
     peak = peak_resident_memory_gib()
     own = (time.monotonic() - began, peak, peak - peak_before)
-    print(_line(done, *own), flush=True)  # to the log of this rank
-    say(_line(done, *_most_of_all_ranks(own)))
+    is_alone = not plan.recipe.optimizer.offload  # whose memory a thread makes meanwhile
+    print(_line(done, *own, is_alone=is_alone), flush=True)  # to the log of this rank
+    say(_line(done, *_most_of_all_ranks(own), is_alone=is_alone))
 
 
-def _line(done: str, seconds: float, peak_gib: float, rise_gib: float) -> str:
-    return (
-        f"{done} in {seconds:.1f} s; a process had at most {peak_gib:.2f} GiB of host memory, "
-        f"{rise_gib:.2f} of it since the model was built"
+def _line(done: str, seconds: float, peak_gib: float, rise_gib: float, *, is_alone: bool) -> str:
+    """
+    Args:
+        is_alone: whether nothing else took host memory meanwhile.
+    """
+    memory = (
+        f"; a process had at most {peak_gib:.2f} GiB of host memory, {rise_gib:.2f} of it since the model was built"
     )
+    return f"{done} in {seconds:.1f} s" + memory * is_alone
 
 
 def _most_of_all_ranks(own: tuple[float, ...]) -> list[float]:

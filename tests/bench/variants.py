@@ -41,6 +41,7 @@ from sft_cli.parallel.mesh import process_group
 from sft_cli.plan.plan import Plan
 from sft_cli.recipe.load import load_recipe
 from sft_cli.telemetry.terminal import SilentView
+from sft_cli.train.garbage import held_still
 from sft_cli.train.step import TrainStep
 from sft_cli.worker.ready import get_ready
 
@@ -141,17 +142,18 @@ def _measure(options: argparse.Namespace, settings: list[str], mesh: DeviceMesh,
     timed, tokens, losses = [], [], []
     meter = ready.meter
     batches_of_steps = list(islice(steps(), _UNTIMED_STEPS + options.steps + 1))
-    for batches in batches_of_steps[:-1]:
-        _synchronize(device)
-        start = time.perf_counter()
-        if len(losses) == _UNTIMED_STEPS:
-            meter.start()
-        result = train_step(batches.step, batches.micro_batches, 0)
-        losses.append(result.read().loss)
-        timed.append(time.perf_counter() - start)
-        tokens.append(result.totals.tokens)
-        totals = result.totals
-        meter.count_step(tokens=totals.tokens, supervised_tokens=totals.supervised_tokens, slots=totals.slots)
+    with held_still():
+        for batches in batches_of_steps[:-1]:
+            _synchronize(device)
+            start = time.perf_counter()
+            if len(losses) == _UNTIMED_STEPS:
+                meter.start()
+            result = train_step(batches.step, batches.micro_batches, 0)
+            losses.append(result.read().loss)
+            timed.append(time.perf_counter() - start)
+            tokens.append(result.totals.tokens)
+            totals = result.totals
+            meter.count_step(tokens=totals.tokens, supervised_tokens=totals.supervised_tokens, slots=totals.slots)
     window = meter.read()
     after = torch.cuda.memory_stats() if device.type == "cuda" else {}
     timed, tokens = timed[_UNTIMED_STEPS:], tokens[_UNTIMED_STEPS:]

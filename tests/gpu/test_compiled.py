@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from gpu.models import FAST, FASTEST, WORDS, config, gpu_model, reference_model
+from support.processes import answer
 from support.rows import random_rows
 from torch.distributed.device_mesh import DeviceMesh
 
@@ -71,3 +72,10 @@ def test_nothing_is_compiled_after_step_3(kernels: KernelsSection, mesh: DeviceM
     print(f"\n{kernels.linear_attention}: {counts}")
     assert counts[0]["variants"] > 10
     assert all(count == counts[2] for count in counts[3:])
+
+
+def test_a_step_compiles_none_of_sftunes_own_that_a_prewarm_has_not(tmp_path: Path) -> None:
+    found = answer("gpu.first_step", TRITON_CACHE_DIR=str(tmp_path / "triton"))
+    assert found["said"] == []
+    assert len(found["ahead"]) >= 16
+    assert found["in the step"] == []

@@ -17,6 +17,7 @@ from torch.profiler import DeviceType
 
 from sft_cli.data.batch import Batch, pack_rows
 from sft_cli.optim.adamw import build_adamw
+from sft_cli.optim.host_memory import HostMemory
 from sft_cli.optim.in_backward import InBackward
 from sft_cli.optim.low_precision import LowPrecisionAdamW
 from sft_cli.recipe.schema import OptimizerSection
@@ -95,7 +96,8 @@ def test_moments_that_wait_in_host_memory_change_no_bit() -> None:
         torch.manual_seed(0)
         layers = nn.Sequential(*(nn.Linear(1024, 1024, bias=False) for _ in range(16))).to("cuda", torch.bfloat16)
         section = OptimizerSection(name="adamw_8bit", stochastic_rounding=True, in_backward=True, offload=offload)
-        optimizer = build_adamw(layers.parameters(), section)
+        waiting_in = HostMemory(torch.device("cuda"), 0) if offload else None
+        optimizer = build_adamw(layers.parameters(), section, waiting_in=waiting_in)
         for parameter in layers.parameters():
             parameter.register_post_accumulate_grad_hook(partial(_update, optimizer))
         for step in range(5):
@@ -112,7 +114,7 @@ def test_host_memory_can_be_had_again() -> None:
     for _ in range(3):
         layers = nn.Linear(8192, 8192, bias=False, device="cuda", dtype=torch.bfloat16)
         section = OptimizerSection(name="adamw_8bit", stochastic_rounding=True, in_backward=True, offload=True)
-        build_adamw(layers.parameters(), section)
+        build_adamw(layers.parameters(), section, waiting_in=HostMemory(torch.device("cuda"), 2 * 8192**2))
 
 
 def _update(optimizer: LowPrecisionAdamW, parameter: nn.Parameter) -> None:

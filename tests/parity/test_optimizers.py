@@ -24,7 +24,9 @@ from sft_cli.checkpoint.state import restore_state
 from sft_cli.data.batch import Batch, pack_rows
 from sft_cli.optim.adamw import build_adamw
 from sft_cli.optim.clipping import clip_gradients
+from sft_cli.optim.host_memory import HostMemory
 from sft_cli.optim.in_backward import InBackward
+from sft_cli.plan import moments_offload
 from sft_cli.recipe.schema import OptimizerSection
 from sft_cli.train.step import TrainStep
 
@@ -36,6 +38,8 @@ OPTIMIZERS: dict[str, tuple[torch.dtype, dict[str, Any]]] = {
     "bfloat16": (torch.bfloat16, {"stochastic_rounding": True}),
     "8bit bfloat16": (torch.bfloat16, {"name": "adamw_8bit", "stochastic_rounding": True}),
 }
+WAITING = "8bit bfloat16, waiting in host memory"
+SECTIONS = {**OPTIMIZERS, WAITING: (torch.bfloat16, {**OPTIMIZERS["8bit bfloat16"][1], "offload": True})}
 
 
 def make_layers(dtype: torch.dtype, mesh: DeviceMesh | None = None) -> nn.Module:
@@ -59,8 +63,9 @@ def take_steps(layers: nn.Module, optimizer: Any, steps: range) -> None:
 
 
 def make_optimizer(name: str, module: nn.Module) -> Any:
-    section = OptimizerSection(learning_rate=RATE, weight_decay=0.1, **OPTIMIZERS[name][1])
-    return build_adamw(module.parameters(), section, seed=3)
+    section = OptimizerSection(learning_rate=RATE, weight_decay=0.1, **SECTIONS[name][1])
+    waiting_in = HostMemory(CPU, 1 << 16) if section.offload else None
+    return build_adamw(module.parameters(), section, seed=3, waiting_in=waiting_in)
 
 
 def weights(module: nn.Module) -> list[Tensor]:
@@ -73,6 +78,7 @@ def packs(count: int) -> list[Batch]:
 
 
 def experiments(mesh: DeviceMesh, folder: Path) -> dict[str, Any]:
+    moments_offload.FEWEST_NUMBERS = 64  # in a process of its own
     return {
         name: {
             "sharded": sharded(mesh, name),
@@ -81,7 +87,7 @@ def experiments(mesh: DeviceMesh, folder: Path) -> dict[str, Any]:
             "in backward": trained(mesh, name, in_backward=True),
         }
         for name in OPTIMIZERS
-    } | {"spoilt": spoilt(mesh), "replicated": replicated(mesh)}
+    } | {"spoilt": spoilt(mesh), "replicated": replicated(mesh), WAITING: resumed(mesh, WAITING, folder / WAITING)}
 
 
 def sharded(mesh: DeviceMesh, name: str) -> list[Tensor]:
@@ -92,12 +98,12 @@ def sharded(mesh: DeviceMesh, name: str) -> list[Tensor]:
 
 def resumed(mesh: DeviceMesh, name: str, folder: Path) -> list[Tensor]:
     """The same five steps, with a checkpoint after the third, and all made anew."""
-    layers = make_layers(OPTIMIZERS[name][0], mesh)
+    layers = make_layers(SECTIONS[name][0], mesh)
     optimizer = make_optimizer(name, layers)
     take_steps(layers, optimizer, range(1, 4))
     with CheckpointSaver(Target(folder, keep=1), layers, optimizer, {}, CPU, lambda path: None) as saver:
         saver.save(Progress(3, 0.5))
-    return go_on(make_layers(OPTIMIZERS[name][0], mesh), name, folder / "step-00000003")
+    return go_on(make_layers(SECTIONS[name][0], mesh), name, folder / "step-00000003")
 
 
 def go_on(layers: nn.Module, name: str, path: Path) -> list[Tensor]:
@@ -230,6 +236,12 @@ class TestEach:
         for rank in ranks:
             assert rank[name]["ordinary"]["rehearsal changed nothing"]
             assert rank[name]["in backward"]["rehearsal changed nothing"]
+
+
+def test_moments_that_wait_on_the_host_change_nothing_with_a_checkpoint_in_between(ranks: Any) -> None:
+    for rank in ranks:
+        for found, expected in zip(rank[WAITING], rank["8bit bfloat16"]["sharded"], strict=True):
+            assert torch.equal(found, expected)
 
 
 def test_replicas_of_a_shard_stay_equal_and_count_once(ranks: Any) -> None:

@@ -23,7 +23,11 @@ def bench_result(rates: list[float], **changes: Any) -> dict[str, Any]:
             }
             for rate in rates
         ],
+        "phases": [None for _ in rates],
+        "late_kernels": [],
         "peak_memory_gib": 1.5,
+        "peak_reserved_gib": None,
+        "allocator_retries": None,
         "start_up_seconds": {"imports": 4.0, "kernels": 20.0, "compiled layers": 0.0, "warm-up": 3.0, "checks": 1.0},
         "seconds_to_first_step": 30.0,
         "was_finite": True,

@@ -6,34 +6,21 @@ Written for `tests/unit/kernels/test_loss_triton.py`.
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
 
 from sft_cli.kernels import loss_triton
+from support.ahead import accesses, ptx
 
 WORDS = 248_320
 """Of Qwen3.5."""
-TARGET = GPUTarget("cuda", 90, 32)
 
 
 def compiled(kernel: Any, constants: dict[str, Any], dtype: str, warps: int) -> list[str]:
     """What it reads and writes with, all tensors and the number of words aligned, as a model's are."""
-    types = {"targets_at": "*i64", "losses_at": "*fp32", "by_at": "*fp32"}
-    names = kernel.arg_names
-    signature = {name: types.get(name, f"*{dtype}" if name.endswith("_at") else "i32") for name in names}
-    signature |= dict.fromkeys(constants, "constexpr")
-    source = ASTSource(
-        kernel,
-        signature=signature,
-        constexprs={(names.index(name),): value for name, value in constants.items()},
-        attrs={(at,): [["tt.divisibility", 16]] for at, name in enumerate(names) if name not in constants},
-    )
-    made = triton.compile(source, target=TARGET, options={"num_warps": warps})
-    return sorted(set(re.findall(r"(?:ld|st)\.global[\w.]*", made.asm["ptx"])))
+    types = {"*": f"*{dtype}", "": "i32", "targets_at": "*i64", "losses_at": "*fp32", "by_at": "*fp32"}
+    return accesses(ptx(kernel, types, constants, num_warps=warps))
 
 
 def main() -> None:

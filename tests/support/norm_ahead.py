@@ -7,18 +7,13 @@ Written for `tests/unit/kernels/test_norm_triton.py`.
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Iterator
 from typing import Any
 
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-
 from sft_cli.kernels import gates_triton, heads_triton_kernels, norm_triton, norm_triton_kernels, sums_triton
+from support.ahead import accesses, ptx
 
-TARGET = GPUTarget("cuda", 90, 32)
 HIDDEN, HEAD, TURNED, VALUE_HEADS = 5120, 256, 64, 48
 """Of Qwen3.8-27B."""
 UNALIGNED = {"rows", "programs", "tokens", "eps", "heads"}
@@ -26,24 +21,9 @@ UNALIGNED = {"rows", "programs", "tokens", "eps", "heads"}
 
 def compiled(kernel: Any, dtype: str, constants: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     """With all tensors and strides aligned, as a model's are."""
-    names = kernel.arg_names
-    constants = {name: value for name, value in constants.items() if name in names}
     types = dict.fromkeys(("partial_at", "a_log_at", "dt_bias_at", "log_decay_at", "of_log_decay_at"), "*fp32")
-    types["eps"] = "fp32"
-    signature = {name: types.get(name, f"*{dtype}" if name.endswith("_at") else "i32") for name in names}
-    signature |= dict.fromkeys(constants, "constexpr")
-    source = ASTSource(
-        kernel,
-        signature=signature,
-        constexprs={(names.index(name),): value for name, value in constants.items()},
-        attrs={
-            (at,): [["tt.divisibility", 16]]
-            for at, name in enumerate(names)
-            if name not in UNALIGNED and name not in constants
-        },
-    )
-    made = triton.compile(source, target=TARGET, options=options)
-    return {"accesses": sorted(set(re.findall(r"(?:ld|st)\.global[\w.]*", made.asm["ptx"])))}
+    types |= {"*": f"*{dtype}", "": "i32", "eps": "fp32"}
+    return {"accesses": accesses(ptx(kernel, types, constants, unaligned=UNALIGNED, **options))}
 
 
 def of_rows(width: int) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -44,8 +44,8 @@ def prewarm(
 ) -> float:
     """Fills the folders of compiled kernels, so that training's first forward and backward find them there.
 
-    It only saves time, so nothing that fails in it is an error. Call it in the main thread, in one process a machine,
-    and before the GPU is full: each process has inputs of a whole micro-batch there.
+    It only saves time, so nothing that fails in it is an error. Call it in one process a machine, in a thread that does
+    not end before it, and before the GPU is full: each process has inputs of a whole micro-batch there.
 
     Args:
         device_index: of the visible GPUs.
@@ -72,7 +72,7 @@ def prewarm(
     else:
         try:
             for slot in request.compilers:
-                _write_stamp(_of_slot(request, slot), environment)
+                _write_stamp(request.of_slot(slot), environment)
         except OSError as error:
             say(f"kernels will be compiled ahead again next time: {error}")
     return time.perf_counter() - begin
@@ -182,12 +182,8 @@ def _start(task: Task, module: str, lines: IO[bytes], log: IO[bytes], environmen
 
 def _missing(request: Request, environment: Mapping[str, str]) -> Request:
     """What of it is still to be compiled: another backend in one slot leaves the other slots as they are."""
-    slots = [slot for slot in request.compilers if not _is_done(_of_slot(request, slot), environment)]
+    slots = [slot for slot in request.compilers if not _is_done(request.of_slot(slot), environment)]
     return request.model_copy(update={"backends": {slot: request.backends[slot] for slot in slots}})
-
-
-def _of_slot(request: Request, slot: str) -> Request:
-    return request.model_copy(update={"backends": {slot: request.backends[slot]}})
 
 
 def _is_done(request: Request, environment: Mapping[str, str]) -> bool:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from sft_cli.plan.kernel_shapes import KernelShapes
+from sft_cli.plan.kernel_shapes import KernelShapes, PlainLayers
 
 
 class Compiler(NamedTuple):
@@ -27,6 +27,10 @@ COMPILERS = {
 """Backends that compile when they are first called, and that compiling ahead was measured or counted for. Not among
 them: `flex`, which compiles through Inductor."""
 
+SUMS, HEADS, GATE, DECAY = "norm: sums", "norm: heads", "norm: output gate", "conv: decay and beta"
+"""Parts of a slot that are compiled by themselves: functions of ours that layers call besides, or in place of, the
+slot's. See `plain_layers.py`."""
+
 MOST_SEGMENTS = 256
 """That a pack is tried with: see `share.py`."""
 NORM_ROWS = 65_536
@@ -41,8 +45,12 @@ class Request(BaseModel):
     shapes: KernelShapes
     backends: dict[str, str]
     """Slot to the backend that the plan chose, of the slots that the model has."""
+    plain: PlainLayers | None = None
+    """None: layers are of another form, and norms are called by themselves."""
     other_lengths: tuple[int, ...] = ()
     """Slots of other micro-batches than one of `shapes.tokens`: kernels are tuned anew for some of them."""
+    is_padded: bool = False
+    """Micro-batches are padded rows, which some kernels are compiled for apart from packs."""
     gpu: str
     """Name and compute capability: what is compiled for one GPU is of no use to another."""
 
@@ -51,9 +59,30 @@ class Request(BaseModel):
         """Of the slots that compile; empty where there is nothing to do ahead."""
         return {slot: COMPILERS[backend] for slot, backend in self.backends.items() if backend in COMPILERS}
 
+    def of_slot(self, slot: str) -> Request:
+        """All that decides what is compiled for one slot."""
+        backend = self.backends[slot]
+        plain = self.plain if (slot, backend) == ("norm", "sftune") else None
+        is_padded = self.is_padded and (slot, backend) == ("conv", "sftune")
+        return self.model_copy(update={"backends": {slot: backend}, "plain": plain, "is_padded": is_padded})
+
+    @property
+    def parts(self) -> dict[str, Compiler]:
+        """Of those slots: what is shared, or compiled whole. A slot by its name, and what it has besides by the words
+        above."""
+        parts = {}
+        for slot, compiler in self.compilers.items():
+            names = [slot]
+            if self.backends[slot] == "sftune" and slot == "conv":
+                names = [slot, DECAY]
+            elif self.backends[slot] == "sftune" and slot == "norm" and self.plain is not None:
+                names = [SUMS, HEADS, *([GATE] if self.plain.is_gated else [])]
+            parts |= dict.fromkeys(names, compiler)
+        return parts
+
     def shares(self, most: int) -> int:
         """How many processes have something to do, of `most`."""
-        shared = [compiler.is_shared for compiler in self.compilers.values()]
+        shared = [compiler.is_shared for compiler in self.parts.values()]
         return most if any(shared) else min(most, len(shared))
 
 
@@ -70,9 +99,9 @@ class Task(BaseModel):
     """Of the visible GPUs."""
 
     @property
-    def slots(self) -> list[str]:
-        """All slots that are shared, and this share's of the others, which go round."""
-        compilers = self.request.compilers
-        whole = [slot for slot, compiler in compilers.items() if not compiler.is_shared]
+    def parts(self) -> list[str]:
+        """All parts that are shared, and this share's of the others, which go round."""
+        parts = self.request.parts
+        whole = [part for part, compiler in parts.items() if not compiler.is_shared]
         own = whole[self.share :: self.shares]
-        return [slot for slot, compiler in compilers.items() if compiler.is_shared or slot in own]
+        return [part for part, compiler in parts.items() if compiler.is_shared or part in own]

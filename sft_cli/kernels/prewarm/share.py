@@ -17,11 +17,13 @@ from typing import Any
 
 import torch
 
-from sft_cli.kernels.check.cases import Draw, timed
+from sft_cli.kernels.check.cases import Draw, Sizes, timed
 from sft_cli.kernels.check.slots import SLOTS
 from sft_cli.kernels.load import LOAD
-from sft_cli.kernels.prewarm.request import COMPILERS, MOST_SEGMENTS, Request, Task
+from sft_cli.kernels.prewarm.plain_layers import PARTS
+from sft_cli.kernels.prewarm.request import MOST_SEGMENTS, Request, Task
 
+ROWS = Sizes("rows", 1, [MOST_SEGMENTS], is_pack=False, is_strided=False)
 PACKED_SLOTS = ("linear_attention", "conv")
 SEGMENT_COUNTS = tuple(2**power for power in range(MOST_SEGMENTS.bit_length()))
 """Segments of a pack that are tried: flash-qla 0.1.3 has a forward kernel for each of three ranges of segments times
@@ -29,23 +31,27 @@ value heads, and took 20 s in the middle of a run to compile one."""
 
 
 def compile_share(task: Task, device: torch.device, began: Callable[[str], None]) -> None:
-    """Forward and backward of every slot of a task, as training calls them, on random inputs.
+    """Forward and backward of every part of a task, as training calls them, on random inputs.
 
     Changes Triton's autotuner for the rest of this process, which must not train.
 
     Args:
         began: called with a kernel's name as its compilation begins.
     """
-    backends = task.request.backends
-    if any(COMPILERS[backends[slot]].is_shared for slot in task.slots):
+    request = task.request
+    if any(request.parts[part].is_shared for part in task.parts):
         share_tuning(task.share, task.shares, began)
     # flash-linear-attention has a step of TileLang's, too, where that is installed.
     if importlib.util.find_spec("tilelang") is not None:
         share_kernels(task.share, task.shares, began)
-    for slot in task.slots:
-        if not COMPILERS[backends[slot]].is_shared:
-            began(f"{backends[slot]} {slot}")
-        _run_slot(slot, backends[slot], task.request, device)
+    for part in task.parts:
+        slot = part.partition(":")[0]
+        if not request.parts[part].is_shared:
+            began(f"{request.backends[slot]} {part}")
+        if part in PARTS:
+            PARTS[part](request, device)
+        else:
+            _run_slot(slot, request.backends[slot], request, device)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
             torch.cuda.empty_cache()  # the other processes are on the same GPU
@@ -56,6 +62,8 @@ def _run_slot(slot: str, name: str, request: Request, device: torch.device) -> N
     # Some kernels are compiled for several tile widths, and take one by the number of segments.
     counts = [count for count in SEGMENT_COUNTS if count <= shapes.tokens] if slot in PACKED_SLOTS else [1]
     sizes = [timed(shapes.tokens, count) for count in counts] + [timed(length) for length in request.other_lengths]
+    if slot == "conv" and name == "sftune" and request.is_padded:
+        sizes.append(ROWS)
     for case in SLOTS[slot].cases(shapes, Draw(shapes, device), sizes):
         out = case.call(kernel, **case.inputs)
         torch.autograd.grad(out, list(case.inputs.values()), torch.ones_like(out))

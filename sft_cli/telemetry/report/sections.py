@@ -115,6 +115,7 @@ def kernel_section(kernels: Document) -> str:
                 else ""
             )
             call = f"<code>{_text(entry.get('callable'))}{escape(steps)}</code>"
+            call += "".join(f"<br><code>{_text(one.get('callable'))}</code>" for one in objects(entry.get("beside")))
             rows.append([_text(slot), _text(entry.get("asked")), _text(entry.get("got")), call, escape(package)])
     return card("Kernels", [table(("slot", "asked for", "got", "what runs", "package"), rows)]) if rows else ""
 

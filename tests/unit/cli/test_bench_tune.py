@@ -91,6 +91,21 @@ def test_a_recipe_of_another_kind_that_stays_the_fastest_is_searched_on_its_own(
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("offload", ["true", "false"])
+def test_moments_of_an_8_bit_optimizer_are_tried_on_the_other_side_of_the_link(offload: str) -> None:
+    updates = ("optimizer.name=adamw_8bit", "optimizer.in_backward=true", "train.max_grad_norm=null")
+    search, ran = searched(
+        lambda recipe: 110 if recipe.optimizer.offload != (offload == "true") else 100,
+        *updates,
+        f"optimizer.offload={offload}",
+        "sharding.activation_checkpointing.mode=full",
+        "train.tokens_per_step=512",
+    )
+    assert [str(recipe.optimizer.offload).lower() == offload for recipe in ran] == [True, True, False, False]
+    assert search.best is not None
+    assert load_recipe(TINY, search.best.sets).recipe.optimizer.offload is (offload == "false")
+
+
 def test_where_nothing_is_checkpointed_nothing_is_tried_of_it() -> None:
     _, ran = searched(lambda recipe: 1.0)
     assert [recipe.batching.tokens for recipe in ran] == [512, 1024]

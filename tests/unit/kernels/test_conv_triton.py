@@ -16,7 +16,8 @@ from support.tensors import largest
 from torch import Tensor
 
 from sft_cli.data.batch import pack_rows
-from sft_cli.kernels import conv, reference
+from sft_cli.kernels import conv, linear_attention, reference
+from sft_cli.kernels.installed import Called
 from sft_cli.kernels.manifest import find_kernels
 from sft_cli.kernels.marks import mark_slots
 from sft_cli.kernels.segments import Segments
@@ -101,7 +102,10 @@ def test_a_block_takes_queries_keys_and_values_as_they_come(
     checkpointing: str, is_marked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = model_with(monkeypatch, "sftune", checkpointing=checkpointing)
-    assert find_kernels(kernel_layers(model), model.head.loss)["conv"] == [split]
+    assert find_kernels(kernel_layers(model), model.head.loss)["conv"] == [
+        Called(split),
+        Called(linear_attention.gates),
+    ]
     if is_marked:
         mark_slots(kernel_layers(model), model.head)
     expected = step(model_with(monkeypatch, "torch"))

@@ -17,9 +17,9 @@ import torch
 from support.kernel_packages import LIGER, write_packages
 
 from sft_cli.kernels.prewarm.parallel import prewarm
-from sft_cli.kernels.prewarm.request import MOST_SEGMENTS, Request, Task
+from sft_cli.kernels.prewarm.request import DECAY, GATE, HEADS, MOST_SEGMENTS, SUMS, Request, Task
 from sft_cli.kernels.prewarm.share import SEGMENT_COUNTS, compile_share, share_tuning
-from sft_cli.plan.kernel_shapes import DeltaNetShapes, KernelShapes
+from sft_cli.plan.kernel_shapes import DeltaNetShapes, KernelShapes, PlainLayers
 
 SHAPES = KernelShapes(
     dtype="float32",
@@ -53,10 +53,25 @@ def test_only_what_compiles_is_asked_for() -> None:
 
 def test_shared_kernels_are_everybodys_and_others_go_round() -> None:
     asked = request({"linear_attention": "flash_qla", "conv": "fla", "norm": "liger", "mlp": "liger", "loss": "torch"})
-    slots = [Task(request=asked, share=share, shares=2, device_index=0).slots for share in range(2)]
+    slots = [Task(request=asked, share=share, shares=2, device_index=0).parts for share in range(2)]
     assert slots == [["linear_attention", "conv", "norm"], ["linear_attention", "conv", "mlp"]]
     assert asked.shares(12) == 12
     assert request({"norm": "liger", "mlp": "liger"}).shares(12) == 2
+
+
+def test_what_layers_call_of_ours_besides_goes_round_too() -> None:
+    plain = PlainLayers(offset=1.0, weights="float32", head_norms=True, is_gated=True, rotated=8)
+    own = {"norm": "sftune", "conv": "sftune", "mlp": "liger"}
+    asked = request(own).model_copy(update={"plain": plain})
+    assert list(asked.parts) == [SUMS, HEADS, GATE, "conv", DECAY, "mlp"]
+    assert asked.shares(12) == 6
+    tasks = [Task(request=asked, share=share, shares=4, device_index=0) for share in range(4)]
+    assert [task.parts for task in tasks] == [[SUMS, DECAY], [HEADS, "mlp"], [GATE], ["conv"]]
+    # Layers of another form call the norm itself; and other backends have nothing besides.
+    assert list(request(own).parts) == ["norm", "conv", DECAY, "mlp"]
+    assert list(asked.model_copy(update={"backends": {"norm": "liger", "conv": "fla"}}).parts) == ["norm", "conv"]
+    ungated = plain.model_copy(update={"is_gated": False})
+    assert list(request({"norm": "sftune"}).model_copy(update={"plain": ungated}).parts) == [SUMS, HEADS]
 
 
 # One process's share
@@ -287,9 +302,12 @@ class Processes:
         backends: dict[str, str] | None = None,
         tokens: int = 64,
         other_lengths: tuple[int, ...] = (),
+        plain: PlainLayers | None = None,
+        is_padded: bool = False,
         **options: Any,
     ) -> float:
         asked = request(TUNED if backends is None else backends, tokens, other_lengths)
+        asked = asked.model_copy(update={"plain": plain, "is_padded": is_padded})
         return prewarm(
             asked,
             **{
@@ -383,6 +401,21 @@ def test_norms_that_are_compiled_anew_for_every_65536_heads_are(processes: Proce
     own = {"conv": "sftune", "norm": "sftune"}
     assert processes.prewarm(backends=own, tokens=16384) > 0
     assert processes.prewarm(backends=own, tokens=65536) == 0.0
+
+
+def test_what_only_kernels_of_ours_depend_on_leaves_the_others_as_they_are(processes: Processes) -> None:
+    plain = PlainLayers(offset=1.0, weights="float32", head_norms=True, is_gated=True, rotated=8)
+    backends = {**TUNED, "conv": "sftune", "norm": "sftune"}
+
+    def compiled(**changes: Any) -> set[str]:
+        processes.forget()
+        processes.prewarm(backends=backends, **changes)
+        return processes.slots()
+
+    assert compiled(plain=plain) == set(backends)
+    assert compiled(plain=plain) == set()
+    assert compiled(plain=plain.model_copy(update={"weights": "bfloat16"})) == {"norm"}
+    assert compiled(plain=plain, is_padded=True) == {"conv"}
 
 
 @pytest.mark.parametrize("is_missing", [True, False])

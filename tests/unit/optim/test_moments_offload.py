@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import random
 from copy import deepcopy
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from sft_cli.errors import SftError
 from sft_cli.optim.adamw import build_adamw
+from sft_cli.optim.host_memory import HostMemory
 from sft_cli.optim.low_precision import LowPrecisionAdamW
-from sft_cli.optim.moments_offload import host_memory
 from sft_cli.plan import moments_offload
 from sft_cli.recipe.schema import OptimizerSection
 
+CPU = torch.device("cpu")
 COUNT = 3 * moments_offload.SLOTS
 
 
@@ -37,7 +37,7 @@ def make_parameters() -> list[nn.Parameter]:
 def make_optimizer(parameters: list[nn.Parameter], *, offload: bool) -> LowPrecisionAdamW:
     options: dict[str, Any] = {"name": "adamw_8bit", "in_backward": True, "stochastic_rounding": True}
     section = OptimizerSection(learning_rate=1e-2, offload=offload, **options)
-    optimizer = build_adamw(parameters, section)
+    optimizer = build_adamw(parameters, section, waiting_in=HostMemory(CPU, 0) if offload else None)
     assert isinstance(optimizer, LowPrecisionAdamW)
     return optimizer
 
@@ -111,12 +111,26 @@ def test_what_was_fetched_before_a_load_is_not_used() -> None:
     assert all(torch.equal(here, there) for here, there in zip(numbers(optimizer, parameters), expected, strict=True))
 
 
-def test_a_host_without_room_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    runtime = SimpleNamespace(cudaHostRegister=lambda pointer, size, flags: 2)
-    monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
-    with pytest.raises(SftError, match="host memory") as caught:
-        host_memory(16, torch.device("cuda"))
-    assert caught.value.where == "optimizer.offload"
+def test_moments_that_wait_are_never_on_the_device() -> None:
+    """Or a model that fits because its moments wait would not fit while its optimizer is made."""
+
+    class Sizes(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            made = function(*args, **(kwargs or {}))
+            if function is torch.ops.aten.zeros_like.default and made.dtype in (torch.int8, torch.uint8):
+                sizes.append(made.numel())
+            return made
+
+    sizes: list[int] = []
+    parameters = make_parameters()
+    with Sizes():
+        make_optimizer(parameters, offload=True)
+    stay = [2 * 256]  # both moments of the one matrix that is too small
+    assert sizes == [number for number in stay for _ in range(2)]
+    sizes.clear()
+    with Sizes():
+        make_optimizer(parameters, offload=False)
+    assert len(sizes) == 2 * (COUNT + 1)
 
 
 def test_which_tensors_wait() -> None:

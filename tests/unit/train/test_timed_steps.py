@@ -9,7 +9,7 @@ import pytest
 from sft_cli.data.loader import StepBatches
 from sft_cli.errors import DataError
 from sft_cli.plan.benching import Benching
-from sft_cli.telemetry.meter import Meter
+from sft_cli.telemetry.meter import Meter, PhaseSeconds
 from sft_cli.telemetry.terminal import SilentView
 from sft_cli.train.report import Report
 from sft_cli.train.step import Numbers, Totals
@@ -35,7 +35,7 @@ class Run:
 
     def time(self) -> Timed:
         benching = Benching(steps=3, warm_up=2, started_at=0, result="")
-        run: Any = (self.steps, self.train_step, self.report, lambda: 0)
+        run: Any = (self.steps, self.train_step, self.report, lambda: 0, lambda: PhaseSeconds(self.now, 0, 0))
         return timed_steps(benching, *run)
 
 
@@ -45,6 +45,7 @@ def test_each_step_has_its_own_time_and_the_first_do_not_count() -> None:
     assert [window.step_seconds for window in timed.warm_up] == [1, 2]
     assert [window.step_seconds for window in timed.timed] == [3, 4, 5]
     assert [window.tokens_per_second for window in timed.timed] == [100, 100, 100]
+    assert [phases.forward for phases in timed.phases if phases] == [1 + 2 + 3, 1 + 2 + 3 + 4, 1 + 2 + 3 + 4 + 5]
     assert (timed.stopped_by, timed.was_finite) == (0, True)
     assert next(run.steps).step == 6, "the others are left for the profiler"
 

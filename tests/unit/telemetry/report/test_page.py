@@ -24,8 +24,12 @@ PLAN = {
     "micro_batches_per_step": 2,
 }
 KERNELS = {
-    "loss": {"asked": "auto", "got": "liger", "callable": "liger.f", "package": "liger-kernel", "version": "0.8.5"}
-}
+    "loss": {"asked": "auto", "got": "liger", "callable": "liger.f", "package": "liger-kernel", "version": "0.8.5"},
+    "norm": {
+        "asked": "auto", "got": "sftune", "callable": "own.sums", "package": "sftune", "version": "1",
+        "beside": [{"callable": "own.heads"}, {"callable": "own.gate"}],
+    },
+}  # fmt: skip
 EXACTNESS = {
     "kinds": [
         {
@@ -106,6 +110,7 @@ def test_all_of_a_run_is_on_it(tmp_path: Path) -> None:
         "Throughput", "Time of a step s", "Real tokens among slots", "Peak memory GiB", "the plan's estimate 4 GiB",
         "GPU utilisation %", "last 100% · lowest 51% at step 1 · highest 100% at step 50", "Throughout: GPU power 600",
         "kernels.loss liger it is the fastest", "2 x NVIDIA H200", "loss auto liger liger.f liger-kernel 0.8.5",
+        "norm auto sftune own.sums own.heads own.gate sftune 1",
         "full_attention, 4 layers outputs 1.0e-07", "1,200 1,100 99,000 50,000 left out, too long: 100", "1:01",
         "model: {path: builtin:tiny}", "50 1.2500 lowest",
     ):  # fmt: skip
