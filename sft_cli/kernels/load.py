@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sft_cli.kernels import attention, conv, gated_norm, heads, linear_attention, loss, mlp, norm
+from sft_cli.kernels import attention, conv, gated_norm, linear_attention, loss, mlp, norm
 
 LOAD: dict[str, Mapping[str, Callable[[], Callable[..., Any]]]] = {
     "linear_attention": linear_attention.LINEAR_ATTENTION,
@@ -26,6 +26,9 @@ def functions(slot: str, backend: str) -> list[Callable[..., Any]]:
     Raises:
         KernelError: its package can't be imported.
     """
+    # transformers' models with it, which import whatever attention package is installed: not before a check's child.
+    from sft_cli.kernels import heads
+
     loaded = [LOAD[slot][backend]()]
     if slot == "norm" and backend in norm.STREAM_NORM:
         of_heads = heads.HEADS[backend]()
