@@ -6,6 +6,7 @@ takes longer than others, and a run that has more of them than a few has a kerne
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,8 +30,8 @@ class LateKernels:
         self._found: list[Late] = []
 
     def begin(self, device: torch.device) -> None:
-        """Listens to Triton, which a CPU does not use."""
-        if device.type == "cpu":
+        """Listens to Triton, which a CPU does not use, nor a run whose kernels are all torch's."""
+        if device.type == "cpu" or importlib.util.find_spec("triton") is None:
             return
         from triton import knobs
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from threading import Event
+from types import TracebackType
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -14,8 +18,14 @@ from sft_cli.errors import SftError
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 
+_PIECE_BYTES = 1 << 28
+"""Written between two looks at whether it is still wanted: a tenth of a second."""
+_MOST_SPARE = 1.1
+"""Of what was made, for what is taken: the rest stays pinned, and nobody uses it."""
+
+
 class HostMemory:
-    """Zeros that a thread makes from now on.
+    """Zeros that a thread makes from now on. As a context: what leaves it without them does not wait for them.
 
     Args:
         device: that is to copy from and to it.
@@ -24,16 +34,28 @@ class HostMemory:
 
     def __init__(self, device: torch.device, size_bytes: int) -> None:
         self._device = device
+        self._is_left = Event()
         thread = ThreadPoolExecutor(1, "host memory")
-        self._made: Future[Tensor] = thread.submit(host_memory, size_bytes, device)
+        self._made: Future[Tensor] | None = thread.submit(host_memory, size_bytes, device, self._is_left.is_set)
         thread.shutdown(wait=False)
         self._taken = torch.empty(0, dtype=torch.uint8)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # A process that has failed ends with its threads, and pinning may take 18 s.
+        self._is_left.set()
+
     def take(self, size_bytes: int) -> Tensor:
         """(size_bytes,) uint8, once it is there; to be asked for once. See `host_memory`."""
-        self._taken = self._made.result()
-        if self._taken.numel() < size_bytes:
+        assert self._made is not None, "asked for once"
+        self._taken, self._made = self._made.result(), None
+        if not size_bytes <= self._taken.numel() <= _MOST_SPARE * size_bytes:
             self.release()
+            self._taken = self._taken[:0].clone()  # before the other is made: a host has not room for both
             self._taken = host_memory(size_bytes, self._device)
         return self._taken[:size_bytes]
 
@@ -43,11 +65,14 @@ class HostMemory:
             torch.cuda.cudart().cudaHostUnregister(self._taken.data_ptr())
 
 
-def host_memory(size_bytes: int, device: torch.device) -> Tensor:
+def host_memory(size_bytes: int, device: torch.device, is_over: Callable[[], bool] = lambda: False) -> Tensor:
     """(size_bytes,) uint8 of zeros, which `device` can copy from and to while it computes.
 
     Registered and not allocated as pinned: torch's allocator of pinned memory rounds up to a power of two. In huge
     pages where the kernel has some: each page is pinned for itself.
+
+    Args:
+        is_over: whether nobody wants it any more: then it isn't pinned. Asked often.
 
     Raises:
         SftError: the host has not so much to spare.
@@ -61,7 +86,11 @@ def host_memory(size_bytes: int, device: torch.device) -> Tensor:
     with suppress(OSError):  # a kernel that is built without huge pages
         pages.madvise(mmap.MADV_HUGEPAGE)
     # Zeros already, but not there before they are written: here by several threads, and by one in the driver.
-    memory = torch.frombuffer(pages, dtype=torch.uint8).zero_()
+    memory = torch.frombuffer(pages, dtype=torch.uint8)
+    for piece in memory.split(_PIECE_BYTES):
+        if is_over():
+            return memory
+        piece.zero_()
     if device.type == "cuda":
         with torch.cuda.device(device):  # each thread has a current one of its own
             error_number = int(torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.nbytes, 0))

@@ -104,13 +104,30 @@ class ShardedBytes:
         if not self.recipe.optimizer.offload:
             return self.optimizer
         matrix = self.shape.hidden_size * self.shape.intermediate_size // self.shards
-        largest = max(min(MOST_NUMBERS, matrix), *self._waiting_tables, 0)
+        largest = max(min(MOST_NUMBERS, matrix), *self._waiting_tables, *self._waiting_stacks, 0)
         return self.optimizer - self.moments_in_host + SLOTS * 2 * largest
 
     @property
     def _waiting_numbers(self) -> float:
-        """Parameters of this rank whose moments wait; of layers all, since their vectors are few."""
-        return sum(self.blocks) / self.shards + sum(self._waiting_tables)
+        """Parameters of this rank whose moments wait; of layers all but experts, since their vectors are few."""
+        sparse = sum(self.shape.sparse)
+        others = sum(self.blocks) - sparse * sum(rows * row for rows, row in self._stacks)
+        return others / self.shards + sparse * sum(self._waiting_stacks) + sum(self._waiting_tables)
+
+    @property
+    def _stacks(self) -> list[tuple[int, int]]:
+        """Of the tensors that hold a layer's experts: how many there are, and numbers of each."""
+        experts = self.shape.experts
+        if experts is None:
+            return []
+        matrix = self.shape.hidden_size * experts.intermediate_size
+        return [(experts.count, 2 * matrix), (experts.count, matrix)]
+
+    @property
+    def _waiting_stacks(self) -> list[int]:
+        """Numbers of those whose moments wait, of a rank that has the most: an expert is on one rank."""
+        numbers = [-(-rows // self.shards) * row for rows, row in self._stacks]
+        return [number for number in numbers if waits(number)]
 
     @property
     def _waiting_tables(self) -> list[int]:

@@ -40,7 +40,8 @@ def compiling_ahead(
         is_stopped: whether a signal has asked this process to end, which then happens at its first step.
 
     Yields:
-        What waits for that, on all ranks, given whom to tell lines. What leaves without having waited ends it.
+        What waits for that, on all ranks, given whom to tell lines. What leaves without having waited ends it, and
+        leaves its lines in the log of this rank.
     """
     if device.type == "cpu":
         yield lambda say: None
@@ -49,6 +50,7 @@ def compiling_ahead(
     """None: there are no more."""
     is_left = Event()
     with ExitStack() as stack:
+        stack.callback(_print_untold, lines)
         compiling: Future[None] | None = None
         if int(os.environ["LOCAL_RANK"]) == 0:
             processes = _processes(plan, device)
@@ -68,6 +70,12 @@ def compiling_ahead(
             dist.all_reduce(torch.zeros(1))
 
         yield wait
+
+
+def _print_untold(lines: SimpleQueue[str | None]) -> None:
+    while not lines.empty():
+        if (line := lines.get()) is not None:
+            print(line, flush=True)
 
 
 def prewarm_kernels(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,9 +133,11 @@ def get_ready(
         return recipe.optimizer.learning_rate * learning_rate_ratio(recipe.schedule, step, data.steps.total_steps)
 
     start_up.lap(DATA)
-    waiting_in = _memory_for_moments(plan, device)  # and now that nothing more is forked
     inner = InnerBackends.listening()
-    with compiling_ahead(plan, device, lambda: bool(session.stop.requested)) as wait_for_kernels:
+    with (
+        _memory_for_moments(plan, device) as waiting_in,  # and now that nothing more is forked
+        compiling_ahead(plan, device, lambda: bool(session.stop.requested)) as wait_for_kernels,
+    ):
         regions = plan_regions(plan, device, view.say)
         start_up.lap(REGIONS)
         model, reduction = assemble_model(
@@ -172,9 +175,9 @@ def get_ready(
     return ready, view
 
 
-def _memory_for_moments(plan: Plan, device: torch.device) -> HostMemory | None:
+def _memory_for_moments(plan: Plan, device: torch.device) -> AbstractContextManager[HostMemory | None]:
     """Begun before anything else that takes long, so that it is there when the optimizer is; None: nothing waits."""
     if not plan.recipe.optimizer.offload:
-        return None
+        return nullcontext()
     spare = 1.001  # ranks don't hold exactly the same number of rows
     return HostMemory(device, int(spare * plan.host_memory_gib * GIB))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -18,6 +19,7 @@ def knobs(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Triton, which builds of torch for CPUs don't bring along."""
     knobs = SimpleNamespace(compilation=SimpleNamespace(listener=None))
     triton = ModuleType("triton")
+    triton.__spec__ = ModuleSpec("triton", None)
     triton.knobs = knobs  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "triton", triton)
     return knobs
@@ -42,4 +44,12 @@ def test_what_is_compiled_is_told_once_and_what_lay_on_disk_is_not(knobs: Simple
 def test_a_cpu_has_no_triton() -> None:
     late = LateKernels()
     late.begin(torch.device("cpu"))
+    assert late.take() == []
+
+
+def test_a_gpu_without_triton_runs_torchs_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "triton", raising=False)
+    monkeypatch.setattr(sys, "path", [])
+    late = LateKernels()
+    late.begin(GPU)
     assert late.take() == []

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import weakref
 from contextlib import nullcontext
+from threading import Event
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from sft_cli.errors import SftError
+from sft_cli.optim import host_memory
 from sft_cli.optim.host_memory import HostMemory
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
@@ -43,17 +47,55 @@ def test_nothing_is_taken_of_nothing() -> None:
 
 def test_a_device_knows_it_until_it_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = Driver(monkeypatch)
-    host = HostMemory(GPU, 5000)
+    host = HostMemory(GPU, 1050)
     memory = host.take(1000)
-    assert driver.registered == {memory.data_ptr(): 5000}
+    assert driver.registered == {memory.data_ptr(): 1050}
     host.release()
     assert not driver.registered
 
 
-def test_what_was_too_small_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = Driver(monkeypatch)
-    memory = HostMemory(GPU, 500).take(1000)
+@pytest.mark.parametrize("made", [500, 5000])
+def test_what_was_of_another_size_is_released_before_there_is_more(made: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host has not room for both; and what is too large would lie pinned for the whole run."""
+    driver, make, there = Driver(monkeypatch), host_memory.host_memory, list[bool]()
+    host = HostMemory(GPU, made)
+    assert host._made is not None
+    before = weakref.ref(host._made.result())
+
+    def make_another(size_bytes: int, device: torch.device) -> torch.Tensor:
+        there.append(before() is not None)
+        return make(size_bytes, device)
+
+    monkeypatch.setattr(host_memory, "host_memory", make_another)
+    memory = host.take(1000)
     assert driver.registered == {memory.data_ptr(): 1000}
+    assert there == [False]
+
+
+def test_what_fails_does_not_wait_for_memory_that_nobody_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver, is_at_work, is_left, written = Driver(monkeypatch), Event(), Event(), list[int]()
+
+    def zero(piece: torch.Tensor) -> None:
+        written.append(piece.numel())
+        is_at_work.set()
+        assert is_left.wait(10)
+
+    monkeypatch.setattr(host_memory, "_PIECE_BYTES", 1000)
+    monkeypatch.setattr(torch.Tensor, "zero_", zero)
+
+    def fail() -> None:
+        with HostMemory(GPU, 100_000) as host:
+            made.append(host._made)
+            assert is_at_work.wait(10)
+            raise KeyError
+
+    made: list[Any] = []
+    with pytest.raises(KeyError):
+        fail()
+    is_left.set()
+    assert made[0].result().numel() == 100_000
+    assert written == [1000]
+    assert not driver.registered
 
 
 @pytest.mark.parametrize("size", [16, 1 << 62])

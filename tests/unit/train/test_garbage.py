@@ -11,7 +11,9 @@ import pytest
 import torch
 from parity.test_ranks import packs
 from support.models import make_sharded_model
+from torch.distributed.device_mesh import init_device_mesh
 
+from sft_cli.train.evaluate import evaluate
 from sft_cli.train.garbage import STEPS_BETWEEN_COLLECTIONS, collect_after, held_still
 
 
@@ -71,16 +73,25 @@ MODES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.usefixtures("lone_rank")
 @pytest.mark.parametrize("setting", MODES, ids=str)
 @pytest.mark.parametrize("family", ["qwen3_5", "llama"])
-def test_no_tensor_of_a_step_waits_for_it(family: str, setting: dict[str, Any]) -> None:
-    """Or the memory of twenty steps' tensors would be in use at once."""
-    model, reduction = make_sharded_model(family, **setting)
+@pytest.mark.parametrize("is_sharded", [False, True])
+def test_no_tensor_of_a_step_or_an_evaluation_waits_for_it(
+    is_sharded: bool, family: str, setting: dict[str, Any]
+) -> None:
+    """Or the memory of twenty steps' tensors, or of a whole evaluation's, would be in use at once. A node of a graph
+    may hold tensors that no object of Python stands for."""
+    mesh = init_device_mesh("cpu", (1,), mesh_dim_names=("shard",)) if is_sharded else None
+    model, reduction = make_sharded_model(family, mesh=mesh, **setting)
     with held_still():
         for batch in packs():
             model(batch.model_inputs(), batch.supervised_positions, batch.supervised_targets).backward()
         reduction.finish()
         model.zero_grad()
+        evaluate(model, packs(), torch.device("cpu"))
         gc.set_debug(gc.DEBUG_SAVEALL)
         gc.collect()
-        assert not [found.shape for found in gc.garbage if isinstance(found, torch.Tensor)]
+        assert not [
+            found for found in gc.garbage if isinstance(found, torch.Tensor) or hasattr(found, "next_functions")
+        ]

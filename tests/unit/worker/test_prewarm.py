@@ -96,7 +96,9 @@ PLAN: Any = None
 GPU = torch.device("cuda", 0)
 
 
-def test_kernels_are_compiled_beside_what_is_done_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_are_compiled_beside_what_is_done_inside(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     compiling, said = Compiling(monkeypatch), []
     with prewarm.compiling_ahead(PLAN, GPU, lambda: False) as wait:
         assert compiling.began.wait(10)
@@ -106,9 +108,10 @@ def test_kernels_are_compiled_beside_what_is_done_inside(monkeypatch: pytest.Mon
         assert compiling.have_met
     assert said == ["12 processes", "compiled"]
     assert not compiling.was_stopped
+    assert not capsys.readouterr().out
 
 
-def test_an_error_beside_it_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_beside_it_ends_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     compiling = Compiling(monkeypatch)
 
     def fail() -> None:
@@ -120,6 +123,8 @@ def test_an_error_beside_it_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
         fail()
     assert compiling.was_stopped
     assert not compiling.have_met
+    # An error of the GPU's memory may be theirs.
+    assert capsys.readouterr().out == "12 processes\n"
 
 
 def test_its_own_error_comes_out_of_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
