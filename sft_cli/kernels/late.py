@@ -7,6 +7,7 @@ takes longer than others, and a run that has more of them than a few has a kerne
 from __future__ import annotations
 
 import importlib.util
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,17 +18,20 @@ _MICROSECONDS = 1e6
 
 @dataclass(frozen=True)
 class Late:
-    """One compilation."""
+    """A kernel; a tuned one is compiled in many variants."""
 
     kernel: str
+    variants: int
     seconds: float
+    """Of all of them."""
 
 
 class LateKernels:
     """What is compiled from `begin` on in this process."""
 
     def __init__(self) -> None:
-        self._found: list[Late] = []
+        self._seconds: defaultdict[str, list[float]] = defaultdict(list)
+        """Of each variant, by kernel."""
 
     def begin(self, device: torch.device) -> None:
         """Listens to Triton, which a CPU does not use, nor a run whose kernels are all torch's."""
@@ -39,14 +43,14 @@ class LateKernels:
 
     def take(self) -> list[Late]:
         """Those since the last call, in turn."""
-        found, self._found = self._found, []
+        found = [Late(kernel, len(seconds), sum(seconds)) for kernel, seconds in self._seconds.items()]
+        self._seconds.clear()
         return found
-
-    def _note(self, *, src: Any, times: Any, cache_hit: bool, **unused: Any) -> None:
-        if not cache_hit:
-            self._found.append(Late(str(src.name), times.total / _MICROSECONDS))
 
     def told(self) -> str | None:
         """The same in words; None for none."""
-        found = self.take()
-        return ", ".join(f"{one.kernel} ({one.seconds:.1f} s)" for one in found) or None
+        return ", ".join(f"{one.kernel} ({one.seconds:.1f} s)" for one in self.take()) or None
+
+    def _note(self, *, src: Any, times: Any, cache_hit: bool, **unused: Any) -> None:
+        if not cache_hit:
+            self._seconds[str(src.name)].append(times.total / _MICROSECONDS)

@@ -40,8 +40,8 @@ def compiling_ahead(
         is_stopped: whether a signal has asked this process to end, which then happens at its first step.
 
     Yields:
-        What waits for that, on all ranks, given whom to tell lines. What leaves without having waited ends it, and
-        leaves its lines in the log of this rank.
+        What waits for that, on all ranks, given whom to tell lines; it may be called again. What leaves without having
+        waited ends it, and leaves its lines in the log of this rank.
     """
     if device.type == "cpu":
         yield lambda say: None
@@ -63,8 +63,9 @@ def compiling_ahead(
 
         def wait(say: Callable[[str], None]) -> None:
             if compiling is not None:
-                for line in iter(lines.get, None):
-                    say(line)
+                while not (compiling.done() and lines.empty()):
+                    if (line := lines.get()) is not None:
+                        say(line)
                 compiling.result()
             # On the host: it waits for as long as compiling takes, and no GPU is needed for it.
             dist.all_reduce(torch.zeros(1))

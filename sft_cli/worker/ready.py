@@ -138,6 +138,9 @@ def get_ready(
         _memory_for_moments(plan, device) as waiting_in,  # and now that nothing more is forked
         compiling_ahead(plan, device, lambda: bool(session.stop.requested)) as wait_for_kernels,
     ):
+        if recipe.kernels.compile:  # by compilers that time what they make on the same GPU
+            wait_for_kernels(view.say)
+            start_up.lap(KERNELS)
         regions = plan_regions(plan, device, view.say)
         start_up.lap(REGIONS)
         model, reduction = assemble_model(

@@ -32,6 +32,6 @@ def test_memory_that_was_given_back_and_asked_for_again_is_told(retries: int | N
 
 
 def test_what_triton_compiled_between_steps_is_named() -> None:
-    late = [{"kernel": "_norm", "seconds": 0.84}, {"kernel": "_conv", "seconds": 1.2}]
+    late = [{"kernel": "_norm", "variants": 1, "seconds": 0.84}, {"kernel": "_conv", "variants": 2, "seconds": 1.2}]
     line = "stock: while steps were taken Triton compiled _norm (0.8 s), _conv (1.2 s)"
     assert line in bench_text(document(None, late_kernels=late)).splitlines()

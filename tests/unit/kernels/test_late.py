@@ -35,10 +35,14 @@ def compiled(knobs: SimpleNamespace, name: str, *, cache_hit: bool = False) -> N
 def test_what_is_compiled_is_told_once_and_what_lay_on_disk_is_not(knobs: SimpleNamespace) -> None:
     late = LateKernels()
     late.begin(GPU)
-    compiled(knobs, "_norm")
+    for kernel in ("_norm", "_loss", "_norm"):
+        compiled(knobs, kernel)
     compiled(knobs, "_conv", cache_hit=True)
-    assert late.take() == [Late("_norm", 1.5)]
+    assert late.take() == [Late("_norm", 2, 3.0), Late("_loss", 1, 1.5)]
     assert late.take() == []
+    compiled(knobs, "_norm")
+    assert late.told() == "_norm (1.5 s)"
+    assert late.told() is None
 
 
 def test_a_cpu_has_no_triton() -> None:

@@ -105,6 +105,7 @@ def test_kernels_are_compiled_beside_what_is_done_inside(
         assert not said, "the thread has nobody to tell"
         compiling.let_go.set()
         wait(said.append)
+        wait(said.append)
         assert compiling.have_met
     assert said == ["12 processes", "compiled"]
     assert not compiling.was_stopped
