@@ -7,8 +7,6 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from threading import Event
-from types import TracebackType
-from typing import Self
 
 import torch
 from torch import Tensor
@@ -16,16 +14,14 @@ from torch import Tensor
 from sft_cli.errors import SftError
 
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-
-
 _PIECE_BYTES = 1 << 28
-"""Written between two looks at whether it is still wanted: a tenth of a second."""
+"""Written between two looks at whether it is still wanted."""
 _MOST_SPARE = 1.1
 """Of what was made, for what is taken: the rest stays pinned, and nobody uses it."""
 
 
 class HostMemory:
-    """Zeros that a thread makes from now on. As a context: what leaves it without them does not wait for them.
+    """Zeros that a thread makes from now on.
 
     Args:
         device: that is to copy from and to it.
@@ -40,22 +36,12 @@ class HostMemory:
         thread.shutdown(wait=False)
         self._taken = torch.empty(0, dtype=torch.uint8)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        # A process that has failed ends with its threads, and pinning may take 18 s.
-        self._is_left.set()
-
     def take(self, size_bytes: int) -> Tensor:
         """(size_bytes,) uint8, once it is there; to be asked for once. See `host_memory`."""
         assert self._made is not None, "asked for once"
         self._taken, self._made = self._made.result(), None
         if not size_bytes <= self._taken.numel() <= _MOST_SPARE * size_bytes:
-            self.release()
-            self._taken = self._taken[:0].clone()  # before the other is made: a host has not room for both
+            self.release()  # before the other is made: a host has not room for both
             self._taken = host_memory(size_bytes, self._device)
         return self._taken[:size_bytes]
 
@@ -63,6 +49,12 @@ class HostMemory:
         """The device forgets what was taken: its place may be given out again."""
         if self._device.type == "cuda" and self._taken.numel():
             torch.cuda.cudart().cudaHostUnregister(self._taken.data_ptr())
+        self._taken = torch.empty(0, dtype=torch.uint8)
+
+    def close(self) -> None:
+        """What nobody has taken is wanted no more: a process that has failed ends with its threads, and pinning takes
+        seconds."""
+        self._is_left.set()
 
 
 def host_memory(size_bytes: int, device: torch.device, is_over: Callable[[], bool] = lambda: False) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -183,4 +183,4 @@ def _memory_for_moments(plan: Plan, device: torch.device) -> AbstractContextMana
     if not plan.recipe.optimizer.offload:
         return nullcontext()
     spare = 1.001  # ranks don't hold exactly the same number of rows
-    return HostMemory(device, int(spare * plan.host_memory_gib * GIB))
+    return closing(HostMemory(device, int(spare * plan.host_memory_gib * GIB)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
@@ -84,7 +84,7 @@ def test_what_fails_does_not_wait_for_memory_that_nobody_takes(monkeypatch: pyte
     monkeypatch.setattr(torch.Tensor, "zero_", zero)
 
     def fail() -> None:
-        with HostMemory(GPU, 100_000) as host:
+        with closing(HostMemory(GPU, 100_000)) as host:
             made.append(host._made)
             assert is_at_work.wait(10)
             raise KeyError
