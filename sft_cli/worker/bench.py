@@ -53,8 +53,9 @@ def bench_run(
     )
     if timed.stopped_by:
         return timed.stopped_by
-    # Before the profiler.
-    memory = {
+    # Before the profiler, which has its own.
+    told = {
+        "late_kernels": [asdict(one) for one in late.take()],
         "peak_memory_gib": report.meter.peak_memory_gib(),
         "peak_reserved_gib": peak_reserved_gib(device),
         "allocator_retries": None if retries_before is None else (allocator_retries(device) or 0) - retries_before,
@@ -70,8 +71,7 @@ def bench_run(
         "warm_up_step_seconds": [window.step_seconds for window in timed.warm_up],
         "timed": [asdict(window) for window in timed.timed],
         "phases": [None if phases is None else asdict(phases) for phases in timed.phases],
-        "late_kernels": [asdict(one) for one in late.take()],
-        **memory,
+        **told,
         "start_up_seconds": start_up.seconds,
         "seconds_to_first_step": to_first_step,
         "was_finite": timed.was_finite,
