@@ -106,7 +106,7 @@ def plain_layers_of(shape: Architecture, config: Mapping[str, Any], offset: floa
     text = text_config(config)
     rotary = text.get("rope_parameters") or text.get("rope_scaling") or {}
     # Of transformers' families with such layers only hybrids rotate a part, and a quarter where no config says.
-    told = rotary.get("partial_rotary_factor", text.get("partial_rotary_factor", 0.25))
+    told = rotary.get("partial_rotary_factor") or text.get("partial_rotary_factor") or 0.25
     return PlainLayers.model_validate(
         {
             "offset": offset,
