@@ -74,7 +74,10 @@ def update_on_device(work: Slice, squares: Tensor | None = None) -> None:
 
 
 @triton.jit(
-    do_not_specialize=["first", "key", "learning_rate", "kept", "beta1", "beta2", "log_beta1", "log_beta2", "eps"]
+    do_not_specialize=["first", "key", "learning_rate", "kept", "beta1", "beta2", "log_beta1", "log_beta2", "eps"],
+    # Single numbers, some of them out of the middle of a tensor: a variant for each place gains nothing, and a
+    # rehearsal, whose flag is another than a step's, would not have compiled the step's.
+    do_not_specialize_on_alignment=["step_at", "next_step_at", "is_bad_at", "squares_at"],
 )
 def _update(
     weights_at,
