@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -36,18 +35,19 @@ class InBackward:
 
     def __init__(self, optimizer: torch.optim.Optimizer, late: Collection[nn.Parameter] = ()) -> None:
         self._optimizer = optimizer
-        self._late: list[tuple[dict[str, Any], nn.Parameter]] = []
+        self._late: list[tuple[int, nn.Parameter]] = []
+        """With the number of its group: loading a state makes new groups."""
         self._squares: list[Tensor] = []
         self._sums: dict[int, PartialSums] = defaultdict(PartialSums)
         """Of squares that kernels have summed, by how many ranks count the same numbers."""
         self._flags: Tensor | None = None
         self._is_rehearsal = False
-        for group in optimizer.param_groups:
+        for number, group in enumerate(optimizer.param_groups):
             for parameter in group["params"]:
                 if any(parameter is one for one in late):
-                    self._late.append((group, parameter))
+                    self._late.append((number, parameter))
                     continue
-                parameter.register_post_accumulate_grad_hook(partial(self._update, group))
+                parameter.register_post_accumulate_grad_hook(partial(self._update, number))
 
     @contextmanager
     def rehearsal(self) -> Iterator[None]:
@@ -58,8 +58,8 @@ class InBackward:
 
     def finish(self) -> None:
         """Updates what no hook has updated, once its gradients are summed over ranks."""
-        for group, parameter in self._late:
-            self._update(group, parameter)
+        for number, parameter in self._late:
+            self._update(number, parameter)
 
     def grad_norm(self) -> Tensor:
         """float32 scalar on the device: the 2-norm of the gradient that the last backward has used, over all ranks."""
@@ -71,8 +71,9 @@ class InBackward:
         return square.sqrt()
 
     @torch.no_grad()
-    def _update(self, group: dict[str, Any], parameter: nn.Parameter) -> None:
+    def _update(self, number: int, parameter: nn.Parameter) -> None:
         optimizer, copies = self._optimizer, _copies(parameter)
+        group = optimizer.param_groups[number]
         if isinstance(optimizer, LowPrecisionAdamW) and optimizer.sums_squares(parameter):
             optimizer.squares = self._sums[copies]
             optimizer.found_inf = self._constant_flag(parameter.device)

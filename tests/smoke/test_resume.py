@@ -173,6 +173,29 @@ def test_replayed_steps_are_those_that_were_logged(cut: Path, whole: Path) -> No
 
 
 @pytest.mark.long
+def test_after_a_replay_updates_in_backward_are_those_that_would_have_been(tmp_path: Path) -> None:
+    # Their hooks outlive the state that is loaded once more.
+    changes = {
+        "optimizer.in_backward": "true",
+        "optimizer.name": "adamw_8bit",
+        "train.max_grad_norm": "null",
+        "train.tokens_per_step": "512",
+        "train.max_steps": "8",
+        "checkpoint.every_steps": "4",
+    }
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    ended = sftune("train", *tiny(tmp_path, **changes), cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    shutil.copytree(run, whole)
+    for path in (run / "export", run / "checkpoints" / "step-00000008"):
+        shutil.rmtree(path)
+    ended = sftune("train", *tiny(tmp_path, **changes), "--resume", "--verify", "2", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    assert "replayed steps 5 to 6: 2 compared, equal bit for bit" in ended.out
+    assert_same(run, whole)
+
+
+@pytest.mark.long
 def test_a_step_that_is_not_what_was_logged_ends_with_5(cut: Path) -> None:
     lines = [json.loads(line) for line in (cut / "metrics.jsonl").read_text().splitlines()[:11]]
     lines[5]["loss"] += 1e-6
