@@ -11,6 +11,7 @@ import typer
 from sft_cli.cli import bench, check_kernels, data, export, init, launch, plan, profile, report, schema, train
 from sft_cli.cli.errors import reporting_errors
 from sft_cli.cli.options import DebugOption
+from sft_cli.launch.bytecode import keep_bytecode
 
 # pydantic would look through the entry points of every installed package for plugins that nobody here has:
 # a quarter of the time until a recipe error is answered.
@@ -62,5 +63,6 @@ def _options(
 
 def main() -> None:
     """Runs the command of `sys.argv` and exits with its code."""
+    keep_bytecode()  # before anything large is imported
     with reporting_errors(debug="--debug" in sys.argv):
         app(prog_name="sftune")

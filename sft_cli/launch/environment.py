@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
+from sft_cli.launch.bytecode import cache_root
 from sft_cli.plan.child_process import python_path
 from sft_cli.plan.cores import usable_cores
 from sft_cli.plan.plan import World
@@ -57,7 +57,7 @@ def kernel_caches(base: Mapping[str, str]) -> dict[str, str]:
 
     Inductor's own default is a temporary folder, gone with the container or the next boot.
     """
-    root = Path(base.get("XDG_CACHE_HOME") or Path(base.get("HOME") or Path.home()) / ".cache") / "sftune" / "kernels"
+    root = cache_root(base) / "kernels"
     return {
         "TRITON_CACHE_DIR": str(root / "triton"),
         "TILELANG_CACHE_DIR": str(root / "tilelang"),
