@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from typing import Any, overload
 
 import torch
-import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from sft_cli.kernels.conv_triton_kernels import WIDTH, causal_conv_backward, causal_conv_forward
+from sft_cli.kernels.counts import cdiv
 from sft_cli.kernels.segments import Segments
 from sft_cli.kernels.sums_triton import sum_of_programs
 
@@ -109,7 +109,7 @@ def _launch(
     if x.numel() == 0:
         return
     line, weight = _in_line(x), weight.contiguous()
-    blocks = sum(triton.cdiv(part, CHANNELS) for part in parts)  # side by side; none works on two parts
+    blocks = sum(cdiv(part, CHANNELS) for part in parts)  # side by side; none works on two parts
     with torch.cuda.device_of(x):
         kernel[(_programs(x) * blocks,)](
             line, weight, weight if bias is None else bias, weight if seq_idx is None else seq_idx,
@@ -128,7 +128,7 @@ def _in_line(x: Tensor) -> Tensor:
 
 def _programs(x: Tensor) -> int:
     """Behind each other along the tokens."""
-    return triton.cdiv(x.shape[0] * x.shape[1], STRETCH)
+    return cdiv(x.shape[0] * x.shape[1], STRETCH)
 
 
 def _padded(values: tuple[Any, ...], filler: Any) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from sft_cli.kernels.counts import cdiv, next_power_of_2
 from sft_cli.kernels.sums_triton import sum_of_programs
 
 NUMBERS, WARPS = 1024, 4
@@ -40,7 +41,7 @@ class _Gates(torch.autograd.Function):
         block, rows = _tile(heads)
         if a.numel():
             with torch.cuda.device_of(a):
-                elementwise_decay_forward[(triton.cdiv(tokens, rows),)](
+                elementwise_decay_forward[(cdiv(tokens, rows),)](
                     a, b, a_log, dt_bias, log_decay, beta, tokens,
                     HEADS=heads, ROWS=rows, BLOCK=block, num_warps=WARPS,
                 )  # fmt: skip
@@ -53,7 +54,7 @@ class _Gates(torch.autograd.Function):
         tokens, heads = a.shape
         block, rows = _tile(heads)
         of_a, of_b = torch.empty_like(a), torch.empty_like(b)
-        programs = min(triton.cdiv(tokens, rows), MOST_PROGRAMS)
+        programs = min(cdiv(tokens, rows), MOST_PROGRAMS)
         partial = torch.empty(programs, 2 * heads, dtype=torch.float32, device=a.device)
         if programs:
             with torch.cuda.device_of(a):
@@ -67,7 +68,7 @@ class _Gates(torch.autograd.Function):
 
 def _tile(heads: int) -> tuple[int, int]:
     """Heads of a program, and its tokens."""
-    block: int = triton.next_power_of_2(heads)
+    block: int = next_power_of_2(heads)
     return block, max(1, NUMBERS // block)
 
 

@@ -10,17 +10,17 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from sft_cli.kernels.counts import cdiv
 from sft_cli.kernels.heads_triton_kernels import (
     elementwise_gate_backward,
     elementwise_gate_forward,
     rotated_rms_norm_backward,
     rotated_rms_norm_forward,
 )
-from sft_cli.kernels.norm_triton import MOST_PROGRAMS, Tile, in_rows
+from sft_cli.kernels.norm_triton import MOST_PROGRAMS, in_rows, tile_of
 from sft_cli.kernels.sums_triton import sum_of_programs
 
 
@@ -50,9 +50,9 @@ class _Rotated(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.shape, ctx.dtype, ctx.eps, ctx.offset, ctx.is_gated = x.shape, x.dtype, eps, offset, is_gated
         if out.numel():
-            tile = Tile(width)
+            tile = tile_of(width)
             with torch.cuda.device_of(x):
-                rotated_rms_norm_forward[(triton.cdiv(rows.shape[0], tile.rows),)](
+                rotated_rms_norm_forward[(cdiv(rows.shape[0], tile.rows),)](
                     rows, rows if weight is None else weight, cos, sin, out,
                     rows.stride(0), x.shape[2], rows.shape[0], _tokens(cos), eps,
                     OFFSET=offset, NORMS=weight is not None, TURNED=cos.shape[-1],
@@ -72,8 +72,8 @@ class _Rotated(torch.autograd.Function):
         if of_gate is None and ctx.is_gated:
             of_gate = of_x.new_zeros(*ctx.shape[:-1], width)
         made, of_out = of_x.flatten(0, -2), of_out.contiguous()
-        tile = Tile(width)
-        programs = min(triton.cdiv(made.shape[0], tile.rows), MOST_PROGRAMS)
+        tile = tile_of(width)
+        programs = min(cdiv(made.shape[0], tile.rows), MOST_PROGRAMS)
         partial = torch.empty(programs if trains else 0, width, dtype=torch.float32, device=cos.device)
         if programs:
             rows = made if x is None else in_rows(x)
@@ -110,9 +110,9 @@ def _launch_gate(kernel: Any, x: Tensor, gate: Tensor, *others: Tensor) -> None:
     """`others` lie as a contiguous `x` does."""
     if not x.numel():
         return
-    rows, tile = in_rows(gate), Tile(x.shape[-1])
+    rows, tile = in_rows(gate), tile_of(x.shape[-1])
     with torch.cuda.device_of(x):
-        kernel[(triton.cdiv(rows.shape[0], tile.rows),)](
+        kernel[(cdiv(rows.shape[0], tile.rows),)](
             x.contiguous(), rows, *others, rows.stride(0), rows.shape[0],
             WIDTH=x.shape[-1], ROWS=tile.rows, BLOCK=tile.width, num_warps=tile.warps,
         )  # fmt: skip

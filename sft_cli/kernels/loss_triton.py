@@ -12,6 +12,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
+from sft_cli.kernels.counts import cdiv
+
 WORDS, WARPS = 8192, 16
 """Of a row at a time; 16 neighbours a thread."""
 NUMBERS = 4096
@@ -33,7 +35,7 @@ def cross_entropy(logits: Tensor, targets: Tensor, losses: Tensor, *, differenti
             targets,
             losses,
             words,
-            TURNS=triton.cdiv(words, WORDS),
+            TURNS=cdiv(words, WORDS),
             DIFFERENTIATE=differentiate,
             WORDS=WORDS,
             num_warps=WARPS,
@@ -48,9 +50,7 @@ def scale(values: Tensor, by: Tensor) -> Tensor:
     count = values.numel()
     if count:
         with torch.cuda.device_of(values):
-            cross_entropy_scaled_in_place[(triton.cdiv(count, NUMBERS),)](
-                values, by, count, NUMBERS=NUMBERS, num_warps=8
-            )
+            cross_entropy_scaled_in_place[(cdiv(count, NUMBERS),)](values, by, count, NUMBERS=NUMBERS, num_warps=8)
         increment_version(values)  # as torch's own operations in place do
     return values
 

@@ -11,13 +11,14 @@ nothing is tuned, and another number of rows compiles nothing. The weight's grad
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from sft_cli.kernels.counts import cdiv, next_power_of_2
 from sft_cli.kernels.norm_triton_kernels import rms_norm_backward, rms_norm_forward
 from sft_cli.kernels.sums_triton import sum_of_programs
 
@@ -56,9 +57,9 @@ class _Norm(torch.autograd.Function):
         stream = x if residual is None else torch.empty_like(out)
         count, width = rows.shape
         if x.numel():
-            tile = Tile(width)
+            tile = tile_of(width)
             with torch.cuda.device_of(x):
-                rms_norm_forward[(triton.cdiv(count, tile.rows),)](
+                rms_norm_forward[(cdiv(count, tile.rows),)](
                     rows, rows if residual is None else residual.contiguous(), weight, stream, out,
                     rows.stride(0), count, eps,
                     OFFSET=offset, ADDS=residual is not None, WIDTH=width, ROWS=tile.rows, BLOCK=tile.width,
@@ -79,8 +80,8 @@ class _Norm(torch.autograd.Function):
         rows, trains = in_rows(x), ctx.needs_input_grad[2]
         count, width = rows.shape
         of_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-        tile = Tile(width)
-        programs = min(triton.cdiv(count, tile.rows), MOST_PROGRAMS)
+        tile = tile_of(width)
+        programs = min(cdiv(count, tile.rows), MOST_PROGRAMS)
         partial = torch.empty(programs if trains else 0, width, dtype=torch.float32, device=x.device)
         if programs:
             of_out = of_out.contiguous()
@@ -96,11 +97,17 @@ class _Norm(torch.autograd.Function):
         return of_x, of_x if ctx.adds else None, of_weight, None, None, None
 
 
+@cache
+def tile_of(width: int) -> Tile:
+    """For rows of a width."""
+    return Tile(width)
+
+
 class Tile:
     """What one program has at once, of rows of a width."""
 
     def __init__(self, width: int) -> None:
-        self.width: int = triton.next_power_of_2(width)
+        self.width: int = next_power_of_2(width)
         self.rows = max(1, NUMBERS // self.width)
         self.warps = min(MOST_WARPS, max(1, self.rows * self.width // NUMBERS_OF_A_WARP))
         # So that a multiprocessor has room for a second program of that many: a thread spills 16 bytes in backward. Of

@@ -8,6 +8,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from sft_cli.kernels.counts import cdiv
+
 ROWS, COLUMNS, WARPS = 32, 32, 4
 
 
@@ -16,7 +18,7 @@ def sum_of_programs(partial: Tensor, dtype: torch.dtype) -> Tensor:
     programs, *taps, width = partial.shape
     out = torch.empty([width, *taps], dtype=dtype, device=partial.device)
     with torch.cuda.device_of(partial):
-        reduce_programs[(triton.cdiv(out.numel(), COLUMNS),)](
+        reduce_programs[(cdiv(out.numel(), COLUMNS),)](
             partial, out, programs,
             WIDTH=width, TAPS=out.numel() // width, ROWS=ROWS, COLUMNS=COLUMNS, num_warps=WARPS,
         )  # fmt: skip

@@ -40,7 +40,7 @@ class InBackward:
         self._squares: list[Tensor] = []
         self._sums: dict[int, PartialSums] = defaultdict(PartialSums)
         """Of squares that kernels have summed, by how many ranks count the same numbers."""
-        self._flags: Tensor | None = None
+        self._flags: tuple[Tensor, ...] = ()
         self._is_rehearsal = False
         for number, group in enumerate(optimizer.param_groups):
             for parameter in group["params"]:
@@ -70,7 +70,6 @@ class InBackward:
         dist.all_reduce(square)
         return square.sqrt()
 
-    @torch.no_grad()
     def _update(self, number: int, parameter: nn.Parameter) -> None:
         optimizer, copies = self._optimizer, _copies(parameter)
         group = optimizer.param_groups[number]
@@ -94,9 +93,9 @@ class InBackward:
 
     def _constant_flag(self, device: torch.device) -> Tensor:
         """float32 scalar: whether nothing may change, whatever the gradient."""
-        if self._flags is None:
-            self._flags = torch.arange(2.0, device=device)
-        return self._flags[int(self._is_rehearsal)]
+        if not self._flags:
+            self._flags = torch.arange(2.0, device=device).unbind()
+        return self._flags[self._is_rehearsal]
 
 
 def _copies(parameter: Tensor) -> int:

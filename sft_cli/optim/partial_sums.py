@@ -14,15 +14,16 @@ class PartialSums:
 
     def __init__(self) -> None:
         self._parts = torch.empty(0)
-        self._used = 0
+        self._size, self._used = 0, 0
         self._sums: list[Tensor] = []
 
     def places(self, count: int, device: torch.device) -> Tensor:
         """float32 (count,) on the device, undefined: every number has to be written, on the current stream."""
-        if self._used + count > len(self._parts):
+        if self._used + count > self._size:
             self._add_up()
-        if count > len(self._parts):
-            self._parts = torch.empty(max(count, PLACES), device=device)
+        if count > self._size:
+            self._size = max(count, PLACES)
+            self._parts = torch.empty(self._size, device=device)
         self._used += count
         return self._parts[self._used - count : self._used]
 

@@ -29,7 +29,7 @@ _ROOT_SPARE_HALF = tl.constexpr(ROOT_SPARE_HALF)
 
 def programs(count: int) -> int:
     """How many make the update of a tensor of `count` numbers."""
-    return triton.cdiv(count, NUMBERS_OF_A_PROGRAM)  # type: ignore[no-any-return]
+    return -(-count // NUMBERS_OF_A_PROGRAM)
 
 
 def update_on_device(work: Slice, squares: Tensor | None = None) -> None:
