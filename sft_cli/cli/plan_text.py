@@ -123,6 +123,9 @@ def _memory(plan: Plan) -> list[Sequence[str]]:
 
 
 def _value(value: Any) -> str:
+    """As a recipe has it."""
+    if value is None:
+        return "null"
     if isinstance(value, float):
         return f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

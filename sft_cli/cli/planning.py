@@ -73,12 +73,14 @@ def with_data(
     from sft_cli.data.order import count_steps
     from sft_cli.data.pinning import note_pins, pin_sources
     from sft_cli.data.prepare import prepare
-    from sft_cli.plan.resolve import with_steps
+    from sft_cli.plan.resolve import with_formats, with_steps
     from sft_cli.train.position import data_position
 
     given, plan = plan, pin_sources(plan, places, progress=progress, ask_hub=ask_hub)
     prepared = prepare(plan, progress=progress)
     note_pins(given, plan)
+    reports = (("train", prepared.report.train), ("eval", prepared.report.eval))
+    plan = with_formats(plan, {f"{part}.{at}": one.format for part, of in reports for at, one in enumerate(of)})
     lengths = prepared.train.lengths.astype("float64")
     row_tokens = float((lengths**2).sum() / lengths.sum())
     position = data_position(None if start is None else start.progress)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sft_cli.errors import RecipeError
@@ -142,6 +143,25 @@ def with_steps(plan: Plan, steps: int, row_tokens: float | None = None) -> Plan:
     return plan.model_copy(update={**update, "choices": tuple(choices)})
 
 
+def with_formats(plan: Plan, formats: Mapping[str, str]) -> Plan:
+    """The plan once rows were read: what `format: auto` came to.
+
+    The recipe inside keeps `auto`: the rows of one source may have several shapes, and the cache is found by what was
+    asked for.
+
+    Args:
+        formats: by `train.0`, `eval.1` ...; several shapes joined with +.
+    """
+    found = {f"data.{source}.format": shapes for source, shapes in formats.items()}
+    choices = [
+        Choice(key=choice.key, value=found[choice.key], because="the columns of its rows")
+        if choice.key in found
+        else choice
+        for choice in plan.choices
+    ]
+    return plan.model_copy(update={"choices": tuple(choices)})
+
+
 def _slots_that_end_a_step(recipe: Recipe) -> int:
     """`train.tokens_per_step`; but where backward updates one round is a step, however few slots padding left it."""
     is_one_round = recipe.optimizer.in_backward and recipe.batching.mode == "padding"
@@ -159,7 +179,7 @@ def _model_choices(recipe: Recipe, model: ModelFacts) -> list[Choice]:
 
 def _data_choices(recipe: Recipe, max_length: int) -> list[Choice]:
     choices = [
-        Choice(key=f"data.{part}.{index}.format", value="auto", because="the rows decide when they are read")
+        Choice(key=f"data.{part}.{index}.format", value=None, because="the rows decide when they are read")
         for part, sources in (("train", recipe.data.train), ("eval", recipe.data.eval))
         for index, source in enumerate(sources)
         if source.format == "auto"

@@ -27,7 +27,7 @@ def check_data(recipe: Recipe, places: Places) -> None:
             ):
                 where = places.of(f"data.{name}.{index}.path")
                 if glob.has_magic(source.path):
-                    fix = "Paths in a recipe are relative to the recipe's folder."
+                    fix = "Paths in a recipe are relative to its folder, those of --set to the working directory."
                     raise DataError(f"no file matches the pattern: {source.path}", where=where, fix=fix)
                 raise DataError(f"no such file: {source.path}", where=where, fix=nearest(Path(source.path)))
 

@@ -24,10 +24,16 @@ def syntax_error(error: yaml.YAMLError, text: str, name: str) -> RecipeError:
         )
     if not isinstance(error, yaml.MarkedYAMLError):
         raise error
-    mark = error.problem_mark or error.context_mark
-    line = mark.line + 1 if mark else 1
+    line = min(_line_to_correct(error), text.rstrip().count("\n") + 1)  # not past the end, where PyYAML gave up
     what, fix = _explain(error, _line(text, line))
     return RecipeError(what, where=f"{name}:{line}", fix=fix)
+
+
+def _line_to_correct(error: yaml.MarkedYAMLError) -> int:
+    # A key without its `:` and a quote are noticed lines below where they stand.
+    begins_there = error.context in ("while scanning a simple key", "while scanning a quoted scalar")
+    mark = error.context_mark if begins_there else error.problem_mark or error.context_mark
+    return mark.line + 1 if mark else 1
 
 
 def _line(text: str, line: int) -> str:

@@ -38,7 +38,7 @@ def fill(
     materialise(model, plan.model.config, device, shards_on=shards_on, code_folder=code_folder)
     if source is None:
         draw_weights(model, plan.model.config, seed=plan.recipe.train.seed, device=device, code_folder=code_folder)
-        done = f"drew {plan.model.parameters / 1e9:.2f} billion random weights"
+        done = f"drew {plan.model.parameters:,} random weights"
     else:
         size_bytes = load_weights(model, source)
         done = f"read {size_bytes / _GIB:.2f} GiB of weights, {source.bytes_read / _GIB:.2f} of them on this rank,"

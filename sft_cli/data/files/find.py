@@ -32,7 +32,8 @@ def find_files(path: str) -> list[Path]:
     if not files:
         is_glob = glob.escape(path) != path
         what = "no file matches the pattern" if is_glob else "no such file or folder"
-        raise DataError(what, where=path, fix="Paths in a recipe are relative to the recipe's folder.")
+        fix = "Paths in a recipe are relative to its folder, those of --set to the working directory."
+        raise DataError(what, where=path, fix=fix)
     for file in files:
         if not file.is_file():
             raise DataError("not a regular file", where=str(file), fix="Write the data to a file first.")

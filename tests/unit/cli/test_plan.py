@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support.command_line import ROOT, Ended
 
+from sft_cli.data.report import DataReport, SourceReport
 from sft_cli.data.rows import rows_from_lists
 from sft_cli.errors import DataError
 from sft_cli.plan.plan import Plan
@@ -46,12 +47,17 @@ def _no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
 
+def _report(found: str) -> SourceReport:
+    return SourceReport("chats.jsonl", found, rows_in=20, rows_out=20, dropped={}, tokens=2000, supervised_tokens=1980)
+
+
 @pytest.fixture
 def twenty_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """The data of every recipe is 20 rows of 100 tokens, without a tokenizer being loaded."""
 
     class Prepared:
         train = rows_from_lists([([1] * 100, [0] + [1] * 99)] * 20)
+        report = DataReport((_report("alpaca+messages"),), (_report("messages"),))
 
     def prepare(plan: Plan, *, progress: bool) -> type[Prepared]:
         return Prepared
@@ -87,6 +93,15 @@ def test_text(sftune: Callable[..., Ended]) -> None:
 
 
 @pytest.mark.usefixtures("twenty_rows")
+def test_no_auto_is_left_where_the_data_was_read(sftune: Callable[..., Ended]) -> None:
+    choices = {one["key"]: one for one in json.loads(sftune("plan", "--json").out)["choices"]}
+    assert choices["data.train.0.format"]["value"] == "alpaca+messages"
+    assert choices["data.eval.0.format"]["value"] == "messages"
+    assert "rows" in choices["data.train.0.format"]["because"]
+    assert "auto" not in [one["value"] for one in choices.values()]
+
+
+@pytest.mark.usefixtures("twenty_rows")
 def test_gpu_names_one(sftune: Callable[..., Ended]) -> None:
     found = plan_json(sftune("plan", "--json", "--gpu", "h200"))
     assert found["gpu_memory_gib"] > 130
@@ -100,7 +115,9 @@ def test_data_that_is_not_there_gives_no_steps_and_the_reason(sftune: Callable[.
     assert found["steps"] is None
     reasons = [choice["because"] for choice in found["choices"] if choice["key"] == "steps"]
     assert reasons == [f"r.yaml:2: data.train.0.path: no such file: {folder}/gone.jsonl"]
-    assert "steps            unknown: r.yaml:2: data.train.0.path: no such file" in sftune("plan", "r.yaml").out
+    told = sftune("plan", "r.yaml").out
+    assert "steps            unknown: r.yaml:2: data.train.0.path: no such file" in told
+    assert " data.train.0.format       null " in told, "not auto: nothing was resolved"
 
 
 def test_a_stream_is_planned_without_being_read(sftune: Callable[..., Ended]) -> None:

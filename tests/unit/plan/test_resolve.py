@@ -74,6 +74,9 @@ def test_a_choice_is_what_the_resolved_recipe_holds(make_plan: MakePlan) -> None
     plan = with_steps(make_plan(train={"tokens_per_step": 1000}, launch={"gpus": 2}), 50)
     values = plan.recipe.model_dump()
     for choice in plan.choices:
+        if choice.key.endswith(".format"):
+            assert choice.value is None, "known once rows were read: `with_formats`"
+            continue
         if choice.key in ("train.tokens_per_step", "flops_per_token"):
             continue
         value: Any = values
