@@ -152,9 +152,10 @@ class LowPrecisionAdamW(torch.optim.Optimizer):
             values, hosts = state_dict["state"][number], waiting.get(parameter, {})
             for name, host in hosts.items():
                 _local(host).copy_(_local(values[name]))
-            here = {name: value.to(parameter.device) for name, value in values.items() if name not in hosts}
-            self.state[parameter] = {**here, **hosts}
-            self._spare_steps[parameter] = torch.empty_like(here["step"])  # what was loaded may be the one there was
+            device = parameter.device
+            state = {name: hosts[name] if name in hosts else value.to(device) for name, value in values.items()}
+            self.state[parameter] = state
+            self._spare_steps[parameter] = torch.empty_like(state["step"])  # what was loaded may be the one there was
         if self._offload is not None:
             self._offload.forget()
 

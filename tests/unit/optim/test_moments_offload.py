@@ -146,6 +146,8 @@ def test_moments_that_wait_stay_in_their_memory_when_a_state_is_loaded() -> None
     with Casts():
         optimizer.load_state_dict(state)
     assert not sizes
+    before, after = (list(map(list, one["state"].values())) for one in (state, optimizer.state_dict()))
+    assert after == before  # the order of names, which is that of a checkpoint's files
 
 
 def test_which_tensors_wait() -> None:
