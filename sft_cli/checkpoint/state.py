@@ -67,6 +67,9 @@ def local_bytes(state: Any) -> int:
 def restore_state(checkpoint: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Weights and optimizer as they were, whatever the number of ranks then and now. Called on every rank.
 
+    The optimizer's groups and their options stay as they are: a recipe that goes on has those that it had, each step
+    sets its rate, and what is grouped with what depends on how it is sharded.
+
     An optimizer that has not stepped yet has no moments to load into; torch's helper takes a step with zero gradients
     and rate first.
 
@@ -74,9 +77,11 @@ def restore_state(checkpoint: Path, model: nn.Module, optimizer: torch.optim.Opt
         CheckpointError: its tensors are not those of this model and optimizer.
     """
     model_state, optimizer_state = get_state_dict(model, optimizer)
+    groups = optimizer_state.pop("param_groups")
     state: dict[str, Any] = {"model": model_state, "optimizer": optimizer_state}
     _load(checkpoint, state)
-    set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+    optimizer_state = {**state["optimizer"], "param_groups": groups}
+    set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=optimizer_state)
 
 
 def restore_random(checkpoint: Path, generators: Generators) -> list[str]:
