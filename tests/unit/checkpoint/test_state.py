@@ -130,6 +130,27 @@ def test_parameters_may_be_grouped_in_another_way(tmp_path: Path, to_sharded: bo
         assert torch.allclose(found[name], expected[name], atol=1e-6), name
 
 
+@pytest.mark.usefixtures("lone_rank")
+def test_gradients_to_begin_moments_with_are_there_one_at_a_time(tmp_path: Path) -> None:
+    # Updates in backward may be all that makes a model fit.
+    def note(*unused: object) -> None:
+        gradients.append(sum(parameter.grad is not None for parameter in model.parameters()))
+
+    model, optimizer = build_whole(seed=0)
+    step(model, optimizer)
+    expected = contents(model, optimizer)
+    with CheckpointSaver(Target(tmp_path, 1), model, optimizer, {}, torch.device("cpu"), lambda path: None) as saver:
+        saver.save(Progress(1, 0.5))
+    gradients: list[int] = []
+    model, optimizer = build_whole(seed=1)
+    optimizer.register_step_pre_hook(note)
+    restore_state(tmp_path / "step-00000001", model, optimizer)
+    assert set(gradients) == {1}
+    assert not any(parameter.grad is not None for parameter in model.parameters())
+    found = contents(model, optimizer)
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
 def test_another_model_is_told(tmp_path: Path) -> None:
     on_ranks(1, save, tmp_path / "checkpoints")
     (told,) = on_ranks(1, load, tmp_path / "checkpoints", 7)
