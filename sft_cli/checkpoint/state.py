@@ -67,16 +67,19 @@ def local_bytes(state: Any) -> int:
 def restore_state(checkpoint: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Weights and optimizer as they were, whatever the number of ranks then and now. Called on every rank.
 
-    An optimizer that has not stepped yet has no moments to load into; torch's helper takes a step with zero gradients
-    and rate first.
+    The optimizer's groups and their options stay as they are: a recipe that goes on has those that it had, each step
+    sets its rate, and what is grouped with what depends on how it is sharded.
 
     Raises:
         CheckpointError: its tensors are not those of this model and optimizer.
     """
+    _make_moments(optimizer)
     model_state, optimizer_state = get_state_dict(model, optimizer)
+    groups = optimizer_state.pop("param_groups")
     state: dict[str, Any] = {"model": model_state, "optimizer": optimizer_state}
     _load(checkpoint, state)
-    set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+    optimizer_state = {**state["optimizer"], "param_groups": groups}
+    set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=optimizer_state)
 
 
 def restore_random(checkpoint: Path, generators: Generators) -> list[str]:
@@ -89,6 +92,24 @@ def restore_random(checkpoint: Path, generators: Generators) -> list[str]:
     for key in present:
         generators[names[key]].set_state(state["random"][key])
     return sorted(names[key] for key in names.keys() - present)
+
+
+def _make_moments(optimizer: torch.optim.Optimizer) -> None:
+    """Something to load into, where an optimizer makes its moments in its first step: one with zero gradients and rate.
+
+    A parameter at a time: torch's helper makes the gradients of all, for which there may be no room where backward
+    itself updates.
+    """
+    if optimizer.state:
+        return
+    groups = optimizer.param_groups
+    for group in groups:
+        for parameter in group["params"]:
+            parameter.grad = torch.zeros_like(parameter)
+            optimizer.param_groups = [{**group, "params": [parameter], "lr": 0.0}]
+            optimizer.step()
+            parameter.grad = None
+    optimizer.param_groups = groups
 
 
 def _load(checkpoint: Path, state: dict[str, Any]) -> None:

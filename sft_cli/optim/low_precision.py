@@ -142,17 +142,20 @@ class LowPrecisionAdamW(torch.optim.Optimizer):
         return super().state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As torch's, without its cast of every state to the parameter's dtype."""
+        """As torch's, but that states keep their dtypes and places."""
         waiting = {p: {name: self.state[p][name] for name in MOMENTS} for p in self._waiting()}
-        super().load_state_dict(state_dict)
+        # The groups alone: torch would cast each state to its parameter's dtype and device, all beside those that are
+        # there. Of the 8-bit moments of 27B bfloat16 weights that is 101 GiB, more than is free beside training.
+        super().load_state_dict({**state_dict, "state": {}})
         saved = [number for group in state_dict["param_groups"] for number in group["params"]]
         for number, parameter in zip(saved, self._parameters(), strict=True):
             values, hosts = state_dict["state"][number], waiting.get(parameter, {})
             for name, host in hosts.items():
                 _local(host).copy_(_local(values[name]))
-            here = {name: value.to(parameter.device) for name, value in values.items() if name not in hosts}
-            self.state[parameter] = {**here, **hosts}
-            self._spare_steps[parameter] = torch.empty_like(here["step"])  # what was loaded may be the one there was
+            device = parameter.device
+            state = {name: hosts[name] if name in hosts else value.to(device) for name, value in values.items()}
+            self.state[parameter] = state
+            self._spare_steps[parameter] = torch.empty_like(state["step"])  # what was loaded may be the one there was
         if self._offload is not None:
             self._offload.forget()
 

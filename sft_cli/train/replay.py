@@ -10,7 +10,7 @@ from typing import Any
 from sft_cli.data.loader import StepBatches
 from sft_cli.errors import CheckpointError
 from sft_cli.train.report import batch_hash
-from sft_cli.train.step import TrainStep
+from sft_cli.train.step import Numbers, TrainStep
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,8 @@ def replay(
 
     Args:
         steps: those to be compared.
-        logged: lines of metrics.jsonl by their step; a step without one (`log_every_steps`) is taken all the same.
+        logged: lines of metrics.jsonl by their step; a step without one (`log_every_steps`) is taken all the same, and
+            has to be finite.
 
     Returns:
         How many steps were compared.
@@ -45,19 +46,13 @@ def replay(
     compared = 0
     for batches in steps:
         result = train_step(batches.step, batches.micro_batches, stop_signal=0)
-        line = logged.get(batches.step)
+        numbers, line = result.read(), logged.get(batches.step)
         if line is None:
-            continue
-        numbers = result.read()
-        compared += 1
-        told = []
-        found = batch_hash(result.totals.digest)
-        if found != line.get("batch_hash"):
-            told.append(f"batch_hash {line.get('batch_hash')} was logged, {found} now: these are other rows")
-        for name, allowed in (("loss", tolerance.loss), ("grad_norm", tolerance.grad_norm)):
-            now, then = getattr(numbers, name), line[name]
-            if not _is_close(now, then, allowed):
-                told.append(f"{name} {then} was logged, {now} now")
+            # A run with such a step ends before its next line, and there is one.
+            told = ["the loss or gradient is not finite now"] if numbers.first_bad_step else []
+        else:
+            compared += 1
+            told = _differences(numbers, batch_hash(result.totals.digest), line, tolerance)
         if told:
             raise CheckpointError(
                 f"the run is not what it was, from step {batches.step} on: {'; '.join(told)}",
@@ -65,6 +60,22 @@ def replay(
                 fix="Nothing was changed. Compare plan.json and kernels.json with those of the run that logged it.",
             )
     return compared
+
+
+def _differences(numbers: Numbers, found: str, line: Mapping[str, Any], tolerance: Tolerance) -> list[str]:
+    """
+    Args:
+        found: the hash of the step's global batch.
+        line: what was logged of the step.
+    """
+    told = []
+    if found != line.get("batch_hash"):
+        told.append(f"batch_hash {line.get('batch_hash')} was logged, {found} now: these are other rows")
+    for name, allowed in (("loss", tolerance.loss), ("grad_norm", tolerance.grad_norm)):
+        now, then = getattr(numbers, name), line[name]
+        if not _is_close(now, then, allowed):
+            told.append(f"{name} {then} was logged, {now} now")
+    return told
 
 
 def _is_close(now: float, then: float | None, allowed: float) -> bool:

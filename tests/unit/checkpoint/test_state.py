@@ -38,8 +38,8 @@ def build(mesh: DeviceMesh, seed: int, size: int = 6) -> tuple[nn.Module, torch.
     model = Gated(size)
     fully_shard(model, mesh=mesh, ignored_params={model.gate})
     # Groups of their own: a fused optimizer takes no sharded tensors beside plain ones.
-    groups = [{"params": list(model.linear.parameters())}, {"params": [model.gate], "weight_decay": 0.0}]
-    return model, torch.optim.AdamW(groups, lr=0.1, fused=True)
+    groups = [{"params": list(model.linear.parameters())}, {"params": [model.gate]}]
+    return model, torch.optim.AdamW(groups, lr=0.1, weight_decay=0.0, fused=True)
 
 
 def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -94,6 +94,61 @@ def test_weights_moments_and_random_states_come_back(tmp_path: Path, ranks: int,
         assert torch.equal(found["random"], expected["random"]) == (rank < ranks)
     sizes = {file.name: file.stat().st_size for file in (folder / "step-00000003").glob("*.distcp")}
     assert len(sizes) == ranks
+
+
+def build_whole(seed: int) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """Unsharded, so all parameters are of one kind, in one group."""
+    torch.manual_seed(seed)
+    model = Gated()
+    return model, torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.0, fused=True)
+
+
+def save_on_the_way(mesh: DeviceMesh, folder: Path, sharded: bool) -> dict[str, Tensor]:
+    """What the step after the checkpoint makes."""
+    model, optimizer = build(mesh, seed=0) if sharded else build_whole(seed=0)
+    step(model, optimizer)
+    with CheckpointSaver(Target(folder, 1), model, optimizer, {}, torch.device("cpu"), lambda path: None) as saver:
+        saver.save(Progress(1, 0.5))
+    step(model, optimizer)
+    return contents(model, optimizer)
+
+
+def go_on(mesh: DeviceMesh, folder: Path, sharded: bool) -> dict[str, Tensor]:
+    model, optimizer = build(mesh, seed=1) if sharded else build_whole(seed=1)
+    restore_state(folder / "step-00000001", model, optimizer)
+    step(model, optimizer)
+    return contents(model, optimizer)
+
+
+@pytest.mark.parametrize("to_sharded", [True, False])
+def test_parameters_may_be_grouped_in_another_way(tmp_path: Path, to_sharded: bool) -> None:
+    # Sharded parameters and whole ones have groups of their own.
+    folder = tmp_path / "checkpoints"
+    (expected,) = on_ranks(1, save_on_the_way, folder, not to_sharded)
+    (found,) = on_ranks(1, go_on, folder, to_sharded)
+    for name in expected:
+        assert torch.allclose(found[name], expected[name], atol=1e-6), name
+
+
+@pytest.mark.usefixtures("lone_rank")
+def test_gradients_to_begin_moments_with_are_there_one_at_a_time(tmp_path: Path) -> None:
+    # Updates in backward may be all that makes a model fit.
+    def note(*unused: object) -> None:
+        gradients.append(sum(parameter.grad is not None for parameter in model.parameters()))
+
+    model, optimizer = build_whole(seed=0)
+    step(model, optimizer)
+    expected = contents(model, optimizer)
+    with CheckpointSaver(Target(tmp_path, 1), model, optimizer, {}, torch.device("cpu"), lambda path: None) as saver:
+        saver.save(Progress(1, 0.5))
+    gradients: list[int] = []
+    model, optimizer = build_whole(seed=1)
+    optimizer.register_step_pre_hook(note)
+    restore_state(tmp_path / "step-00000001", model, optimizer)
+    assert set(gradients) == {1}
+    assert not any(parameter.grad is not None for parameter in model.parameters())
+    found = contents(model, optimizer)
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 def test_another_model_is_told(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from sft_cli.optim.adamw import build_adamw
 from sft_cli.optim.low_precision import LowPrecisionAdamW
@@ -110,6 +111,19 @@ def test_8_bit_moments_take_a_quarter_and_their_scales() -> None:
     assert size == parameter.numel() * (2 + 2 * 4 / 256)
 
 
+class Made(TorchDispatchMode):
+    """Counts what is made inside."""
+
+    size_bytes = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = function(*args, **(kwargs or {}))
+        given = {x.untyped_storage().data_ptr() for x in args if isinstance(x, Tensor)}
+        if isinstance(made, Tensor) and made.untyped_storage().data_ptr() not in given:
+            self.size_bytes += made.nbytes
+        return made
+
+
 @pytest.mark.parametrize(
     ("dtype", "options"),
     [
@@ -144,6 +158,15 @@ class TestEach:
         for old, new in zip(everything(optimizer, trained), everything(fresh, resumed), strict=True):
             assert old.dtype == new.dtype
             assert torch.equal(old, new)
+
+    def test_loading_its_own_tensors_makes_no_others(self, dtype: torch.dtype, options: dict[str, Any]) -> None:
+        # As a resumed run does, whose GPU may have no room for moments in the weights' dtype beside those in 8 bits.
+        optimizer = make_optimizer(make_parameters(dtype), **options)
+        state = optimizer.state_dict()
+        with Made() as made:
+            optimizer.load_state_dict(state)
+        steps = len(SHAPES) * 4
+        assert made.size_bytes <= steps
 
     def test_large_tensors_are_updated_in_parts(
         self, dtype: torch.dtype, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch

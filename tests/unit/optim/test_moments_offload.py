@@ -133,6 +133,23 @@ def test_moments_that_wait_are_never_on_the_device() -> None:
     assert len(sizes) == 2 * (COUNT + 1)
 
 
+def test_moments_that_wait_stay_in_their_memory_when_a_state_is_loaded() -> None:
+    class Casts(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if function is torch.ops.aten._to_copy.default:
+                sizes.append(args[0].numel())
+            return function(*args, **(kwargs or {}))
+
+    sizes: list[int] = []
+    optimizer = make_optimizer(make_parameters(), offload=True)
+    state = optimizer.state_dict()
+    with Casts():
+        optimizer.load_state_dict(state)
+    assert not sizes
+    before, after = (list(map(list, one["state"].values())) for one in (state, optimizer.state_dict()))
+    assert after == before  # the order of names, which is that of a checkpoint's files
+
+
 def test_which_tensors_wait() -> None:
     optimizer = make_optimizer(make_parameters(), offload=True)
     assert len(optimizer._waiting()) == COUNT

@@ -14,7 +14,13 @@ LOGGED = {step: {"loss": 1.0 / step, "grad_norm": 2.0, "batch_hash": f"{step:012
 
 
 def replayed(
-    tolerance: Tolerance = EXACT, *, loss: float = 1.0, grad_norm: float = 2.0, digest: int = 0, logged: Any = LOGGED
+    tolerance: Tolerance = EXACT,
+    *,
+    loss: float = 1.0,
+    grad_norm: float = 2.0,
+    digest: int = 0,
+    logged: Any = LOGGED,
+    first_bad_step: int = 0,
 ) -> int:
     """Steps 3 to 5, of which 4 was not logged; the last one is as told."""
 
@@ -24,7 +30,7 @@ def replayed(
             [loss / step if is_last else 1 / step, grad_norm if is_last else 2.0], dtype=torch.float64
         )
         totals = Totals(1, 1, 1, 0, digest or step if is_last else step)
-        return StepResult(totals, values[0], values[1], torch.tensor(0))
+        return StepResult(totals, values[0], values[1], torch.tensor(first_bad_step * (step >= first_bad_step)))
 
     steps = [StepBatches(step, 0.1, ()) for step in (3, 4, 5)]
     return replay(steps, train_step, logged, tolerance)  # type: ignore[arg-type]
@@ -55,6 +61,14 @@ def test_a_gpu_may_round() -> None:
         replayed(ROUNDED, loss=1.01)
     with pytest.raises(CheckpointError, match="other rows"):
         replayed(ROUNDED, digest=9)
+
+
+def test_a_step_that_was_not_logged_was_a_number() -> None:
+    # The step would be remembered, and the run end at its first line for a step that is none of its own.
+    with pytest.raises(CheckpointError, match="from step 4 on: the loss or gradient is not finite now"):
+        replayed(ROUNDED, first_bad_step=4)
+    with pytest.raises(CheckpointError, match="from step 4 on"):
+        replayed(ROUNDED, first_bad_step=4, logged={})
 
 
 def test_a_loss_that_was_no_number_is_null_in_the_log() -> None:
