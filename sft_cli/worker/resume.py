@@ -91,7 +91,10 @@ def replay_logged(
     logged = logged_steps(RunFolder(Path(plan.recipe.output_dir)).metrics_jsonl)
     compared = replay(steps, train_step, logged, EXACT if is_exact else ROUNDED)
     sameness = "bit for bit" if is_exact else "as closely as rounding allows"
-    report.say(f"replayed steps {progress.step + 1} to {progress.step + wanted}: {compared} compared, equal {sameness}")
+    outcome = (
+        f"{compared} compared, equal {sameness}" if compared else "none compared, as metrics.jsonl has none of them"
+    )
+    report.say(f"replayed steps {progress.step + 1} to {progress.step + wanted}: {outcome}")
     restore_state(resume.checkpoint, train_step.model, train_step.optimizer)
     train_step.after_update()
     report.forget()
