@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from sft_cli.telemetry.report.axis import Axis, tick_texts, values_axis
 
 WIDTH, LEFT, TOP = 760, 48, 28
 LOSSES, GAPS, BETWEEN = 220, 90, 34
@@ -24,8 +26,7 @@ STYLE = (
 def image(curves: dict[str, Sequence[float]]) -> str:
     (first, base), (second, other) = curves.items()
     gaps = [loss - known for loss, known in zip(other, base, strict=True)]
-    highest, lowest = max(*base, *other), min(0.0, *base, *other)
-    reach = max(map(abs, gaps))
+    losses, apart = values_axis([*base, *other], from_zero=True), values_axis(gaps, from_zero=False)
     low = TOP + LOSSES + BETWEEN
     height = low + GAPS + 24
     return "\n".join(
@@ -34,12 +35,12 @@ def image(curves: dict[str, Sequence[float]]) -> str:
             f"<title>Losses of {first} and {second} over {len(base)} steps</title><style>{STYLE}</style>",
             f'<text x="{LEFT}" y="16">loss: <tspan fill="{COLOURS[0]}">{first}</tspan>, '
             f'<tspan fill="{COLOURS[1]}">{second}</tspan></text>',
-            *_ticks((lowest, highest), TOP, LOSSES, [0, 4, 8, 12]),
-            _path(base, (lowest, highest), TOP, LOSSES, COLOURS[0]),
-            _path(other, (lowest, highest), TOP, LOSSES, COLOURS[1]),
+            *_ticks(losses, TOP, LOSSES),
+            _path(base, losses, TOP, LOSSES, COLOURS[0]),
+            _path(other, losses, TOP, LOSSES, COLOURS[1]),
             f'<text x="{LEFT}" y="{low - 8}">{second} minus {first}</text>',
-            *_ticks((-reach, reach), low, GAPS, [-0.2, 0, 0.2]),
-            _path(gaps, (-reach, reach), low, GAPS, COLOURS[1]),
+            *_ticks(apart, low, GAPS),
+            _path(gaps, apart, low, GAPS, COLOURS[1]),
             f'<text x="{LEFT}" y="{height - 6}">step 1</text>',
             f'<text x="{WIDTH - 8}" y="{height - 6}" text-anchor="end">step {len(base)}</text>',
             "</svg>",
@@ -47,24 +48,18 @@ def image(curves: dict[str, Sequence[float]]) -> str:
     )
 
 
-def _y(value: float, span: tuple[float, float], top: int, height: int) -> float:
-    return top + height * (span[1] - value) / (span[1] - span[0])
-
-
-def _path(values: Sequence[float], span: tuple[float, float], top: int, height: int, colour: str) -> str:
+def _path(values: Sequence[float], axis: Axis, top: int, height: int, colour: str) -> str:
     step = (WIDTH - LEFT - 8) / (len(values) - 1)
-    points = (f"{LEFT + index * step:.1f},{_y(value, span, top, height):.1f}" for index, value in enumerate(values))
+    points = (f"{LEFT + at * step:.1f},{top + height * (1 - axis.place(value)):.1f}" for at, value in enumerate(values))
     return f'<path stroke="{colour}" d="M{"L".join(points)}"/>'
 
 
-def _ticks(span: tuple[float, float], top: int, height: int, values: Sequence[float]) -> list[str]:
-    lines = []
-    for value in values:
-        if span[0] <= value <= span[1]:
-            y = _y(value, span, top, height)
-            lines.append(f'<line x1="{LEFT}" x2="{WIDTH - 8}" y1="{y:.1f}" y2="{y:.1f}"/>')
-            lines.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:g}</text>')
-    return lines
+def _ticks(axis: Axis, top: int, height: int) -> Iterator[str]:
+    ticks = axis.ticks()
+    for tick, text in zip(ticks, tick_texts(ticks, 1), strict=True):
+        y = top + height * (1 - axis.place(tick))
+        yield f'<line x1="{LEFT}" x2="{WIDTH - 8}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        yield f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{text}</text>'
 
 
 if __name__ == "__main__":

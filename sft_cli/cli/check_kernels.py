@@ -49,7 +49,7 @@ def check_kernels(
     from sft_cli.cli.kernels_verdict import judge
     from sft_cli.kernels.check.ask import ask
     from sft_cli.kernels.check.request import Report
-    from sft_cli.launch.environment import kernel_caches
+    from sft_cli.launch.caches import kernel_caches
     from sft_cli.plan.cores import usable_cores
     from sft_cli.plan.hardware import find_hardware
     from sft_cli.plan.model_facts import find_model

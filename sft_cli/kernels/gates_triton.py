@@ -68,7 +68,7 @@ class _Gates(torch.autograd.Function):
 
 def _tile(heads: int) -> tuple[int, int]:
     """Heads of a program, and its tokens."""
-    block: int = next_power_of_2(heads)
+    block = next_power_of_2(heads)
     return block, max(1, NUMBERS // block)
 
 

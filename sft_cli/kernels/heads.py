@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from sft_cli.kernels.importing import importing
@@ -88,12 +88,16 @@ def install(layers: Iterable[Any], *, backend: str, offset: float, windows: Iter
     """
     heads = HEADS[backend]()
     for layer, window in zip(layers, windows, strict=True):
-        if hasattr(layer, "self_attn"):
-            attention = layer.self_attn
+        if (attention := attention_of(layer)) is not None:
             norms = {name for name, _ in attention.named_children()} - _PROJECTIONS
             assert norms in (set(), _NORMS), "a part that `forward` would leave out"
             eps = eps_of(attention.q_norm) if norms else None
             attention.forward = partial(forward, attention, heads=heads, eps=eps, offset=offset, window=window)
+
+
+def attention_of(layer: nn.Module) -> Any | None:
+    """The softmax attention of a decoder layer of transformers; None where its mixer is another."""
+    return getattr(layer, "self_attn", None)
 
 
 def forward(

@@ -73,7 +73,7 @@ def attentions(layers: Layers) -> Iterator[Called]:
     """Of the slot `attention`: what transformers' own attention looks up, and ours; and any other attention."""
     yield Called(inspect.unwrap(ALL_ATTENTION_FUNCTIONS[layers.config._attn_implementation]))
     for layer in layers.blocks:
-        attention = _attention_of(layer)
+        attention = heads.attention_of(layer)
         if attention is not None and _ours(attention, attention.forward, (heads.forward,)) is None:
             called = _whole(attention, attention.forward)
             if not called.is_own:
@@ -97,7 +97,7 @@ def norms(layers: Layers) -> Iterator[Called]:
             called = _whole(layer, forward)
             if takes_sums or not called.is_own:
                 yield called
-        attention = _attention_of(layer)
+        attention = heads.attention_of(layer)
         rotating = None if attention is None else _ours(attention, attention.forward, (heads.forward,))
         if rotating is not None:
             of_heads += _of_heads(attention, rotating)
@@ -116,11 +116,6 @@ def gated_norms(layers: Layers) -> Iterator[Called]:
 def products(layers: Layers) -> Iterator[Called]:
     """Of the slot `mlp`."""
     return (_kernel(module, (mlp.forward, linear.mlp_forward), "silu_mul") for module in layers.swiglu)
-
-
-def _attention_of(layer: nn.Module) -> Any | None:
-    """None where a layer's mixer is another."""
-    return getattr(layer, "self_attn", None)
 
 
 def _takes_sums(layer: Any, layers: Layers) -> bool:

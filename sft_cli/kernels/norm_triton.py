@@ -97,22 +97,20 @@ class _Norm(torch.autograd.Function):
         return of_x, of_x if ctx.adds else None, of_weight, None, None, None
 
 
-@cache
-def tile_of(width: int) -> Tile:
-    """For rows of a width."""
-    return Tile(width)
-
-
 class Tile:
     """What one program has at once, of rows of a width."""
 
     def __init__(self, width: int) -> None:
-        self.width: int = next_power_of_2(width)
+        self.width = next_power_of_2(width)
         self.rows = max(1, NUMBERS // self.width)
         self.warps = min(MOST_WARPS, max(1, self.rows * self.width // NUMBERS_OF_A_WARP))
         # So that a multiprocessor has room for a second program of that many: a thread spills 16 bytes in backward. Of
         # still longer rows it would spill most.
         self.most_registers: int | None = 64 if self.warps == MOST_WARPS and self.width <= 8192 else None
+
+
+tile_of = cache(Tile)
+"""Made once for each width: a step asks hundreds of times."""
 
 
 def in_rows(x: Tensor) -> Tensor:

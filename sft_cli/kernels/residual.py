@@ -14,6 +14,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from sft_cli.kernels.heads import attention_of
+
 
 def install(layers: Iterable[nn.Module]) -> None:
     """Replaces the forward of layers of the form h + mixer(norm(h)), then h + mlp(norm(h)), once their norms are in
@@ -30,7 +32,8 @@ def forward(layer: Any, hidden_states: Tensor, **options: Any) -> Tensor:
         options: what transformers passes to every layer, and the layer to its mixer.
     """
     stream, normed = layer.input_layernorm(hidden_states, goes_on=True)
-    mixer = layer.self_attn if hasattr(layer, "self_attn") else layer.linear_attn
+    attention = attention_of(layer)
+    mixer = layer.linear_attn if attention is None else attention
     mixed = mixer(hidden_states=normed, **options)
     if isinstance(mixed, tuple):  # an attention returns its weights, too
         mixed = mixed[0]

@@ -14,24 +14,21 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from sft_cli.launch.caches import cache_root
+
 _PACKAGES = ("torch", "triton", "transformers", "tilelang", "fla")
 """The largest that a worker imports, as far as they are installed."""
 
 
-def cache_root(environ: Mapping[str, str]) -> Path:
-    """The folder for what can be made again, but takes time."""
-    return Path(environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or Path.home()) / ".cache") / "sftune"
-
-
-def keep_bytecode() -> None:
+def keep_bytecode(packages: Iterable[str] = _PACKAGES) -> None:
     """Of this process from now on, and of all that it starts."""
-    kept = variables(os.environ)
+    kept = variables(os.environ, packages)
     os.environ.update(kept)
     if kept:
         sys.pycache_prefix, sys.dont_write_bytecode = kept["PYTHONPYCACHEPREFIX"], False
 
 
-def variables(environ: Mapping[str, str], packages: Iterable[str] = _PACKAGES) -> dict[str, str]:
+def variables(environ: Mapping[str, str], packages: Iterable[str]) -> dict[str, str]:
     """What keeps it; nothing where Python finds or keeps its own.
 
     One who has chosen a folder (PYTHONPYCACHEPREFIX) is left with it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
-from sft_cli.launch.bytecode import cache_root
+from sft_cli.launch.caches import kernel_caches
 from sft_cli.plan.child_process import python_path
 from sft_cli.plan.cores import usable_cores
 from sft_cli.plan.plan import World
@@ -50,16 +50,3 @@ def worker_environment(
         # Else gloo looks up the host's name: slow or wrong without a resolver, and no business of one machine.
         wanted["GLOO_SOCKET_IFNAME"] = "lo0" if platform == "darwin" else "lo"
     return {**wanted, **base, "PYTHONPATH": python_path(base)}
-
-
-def kernel_caches(base: Mapping[str, str]) -> dict[str, str]:
-    """Compiled kernels in one folder that outlives the run and can be mounted; minutes of compilation are in it.
-
-    Inductor's own default is a temporary folder, gone with the container or the next boot.
-    """
-    root = cache_root(base) / "kernels"
-    return {
-        "TRITON_CACHE_DIR": str(root / "triton"),
-        "TILELANG_CACHE_DIR": str(root / "tilelang"),
-        "TORCHINDUCTOR_CACHE_DIR": str(root / "inductor"),
-    }

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from sft_cli.errors import DataError, ModelError
+from sft_cli.recipe.paths import RELATIVE_TO
 from sft_cli.recipe.places import Places
 from sft_cli.recipe.schema import Recipe
 
@@ -27,8 +28,7 @@ def check_data(recipe: Recipe, places: Places) -> None:
             ):
                 where = places.of(f"data.{name}.{index}.path")
                 if glob.has_magic(source.path):
-                    fix = "Paths in a recipe are relative to its folder, those of --set to the working directory."
-                    raise DataError(f"no file matches the pattern: {source.path}", where=where, fix=fix)
+                    raise DataError(f"no file matches the pattern: {source.path}", where=where, fix=RELATIVE_TO)
                 raise DataError(f"no such file: {source.path}", where=where, fix=nearest(Path(source.path)))
 
 

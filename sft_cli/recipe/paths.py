@@ -31,6 +31,9 @@ OUTPUTS: tuple[SchemaPath, ...] = (("output_dir",), ("data", "cache_dir"))
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _LOCAL_FILE = re.compile(r"file://(?:localhost)?(?=/)", re.IGNORECASE)
 
+RELATIVE_TO = "Paths in a recipe are relative to its folder, those of --set to the working directory."
+"""For whoever names one that isn't there."""
+
 FILE_SUFFIXES = (
     ".jsonl",
     ".json",

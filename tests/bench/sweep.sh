@@ -12,10 +12,8 @@ python3 tests/bench/long_rows.py "$chats" "$long"
 pack() { echo "batching.tokens=$1; train.tokens_per_step=$1"; }
 
 run() {  # --variant ... of one process
-  python3 -m torch.distributed.run --nproc-per-node 1 tests/bench/variants.py configs/qwen27b-one-gpu.yaml --steps 3 \
-    --json "$out" --set model.weights=random --set model.tokenizer="$tokenizer" --set data.train="$chats" \
-    --set data.eval=[] --set evaluate.every_steps=null --set evaluate.at_start=false --set checkpoint.enabled=false \
-    --set schedule.warmup=0 "$@"
+  python3 -m torch.distributed.run --nproc-per-node 1 tests/bench/variants.py tests/bench/random_weights.yaml \
+    --steps 3 --json "$out" --set model.tokenizer="$tokenizer" --set data.train="$chats" "$@"
 }
 
 for model in ${*:-27b 9b 4b 0.8b long}; do

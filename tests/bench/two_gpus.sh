@@ -1,14 +1,11 @@
 #!/usr/bin/env bash
 # Ways to shard on two GPUs: the table of docs/sharding.md.
-#   tests/bench/two_gpus.sh TOKENIZER_FOLDER CHATS.jsonl.gz OUT.jsonl [MODEL]
-# MODEL: builtin:qwen3.5-9b unless given.
+#   tests/bench/two_gpus.sh TOKENIZER_FOLDER CHATS.jsonl.gz OUT.jsonl
 set -euo pipefail
 again=sharding.activation_checkpointing
 float8="kernels.float8=tensorwise; kernels.compile=true"
-python3 -m torch.distributed.run --nproc-per-node 2 tests/bench/variants.py configs/qwen27b-one-gpu.yaml --steps 3 \
-  --kernels 1 --json "$3" --set model.path="${4:-builtin:qwen3.5-9b}" --set model.weights=random \
-  --set model.tokenizer="$1" --set data.train="$2" --set data.eval=[] --set evaluate.every_steps=null \
-  --set evaluate.at_start=false --set checkpoint.enabled=false --set schedule.warmup=0 \
+python3 -m torch.distributed.run --nproc-per-node 2 tests/bench/variants.py tests/bench/random_weights.yaml --steps 3 \
+  --kernels 1 --json "$3" --set model.path=builtin:qwen3.5-9b --set model.tokenizer="$1" --set data.train="$2" \
   --set launch.gpus=2 --set sharding.backend=fsdp2 --set train.tokens_per_step=16384 --set optimizer.offload=false \
   --set $again.mode=full \
   --variant "all layers recomputed, prefetch 1, reshard" \

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sft_cli.data.files.compression import COMPRESSIONS
 from sft_cli.errors import DataError
+from sft_cli.recipe.paths import RELATIVE_TO
 
 SUFFIXES = (*(f"{kind}{end}" for kind in (".jsonl", ".json", ".csv") for end in ("", *COMPRESSIONS)), ".parquet")
 
@@ -32,8 +33,7 @@ def find_files(path: str) -> list[Path]:
     if not files:
         is_glob = glob.escape(path) != path
         what = "no file matches the pattern" if is_glob else "no such file or folder"
-        fix = "Paths in a recipe are relative to its folder, those of --set to the working directory."
-        raise DataError(what, where=path, fix=fix)
+        raise DataError(what, where=path, fix=RELATIVE_TO)
     for file in files:
         if not file.is_file():
             raise DataError("not a regular file", where=str(file), fix="Write the data to a file first.")

@@ -57,8 +57,8 @@ def test_another_folder_of_the_users_is_kept(package: Path) -> None:
 
 def test_this_process_and_its_children_keep_it(package: Path, tmp_path: Path) -> None:
     program = (
-        "import subprocess, sys; import sft_cli.launch.bytecode as own; own._PACKAGES = ('a_package',);"
-        "own.variables.__defaults__ = (own._PACKAGES,); own.keep_bytecode(); import a_package, wave;"
+        "import subprocess, sys; from sft_cli.launch.bytecode import keep_bytecode;"
+        "keep_bytecode(['a_package']); import a_package, wave;"
         "subprocess.run([sys.executable, '-c', 'import chunk_of_child'], check=True)"
     )
     (tmp_path / "chunk_of_child.py").touch()
