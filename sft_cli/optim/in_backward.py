@@ -37,6 +37,9 @@ class InBackward:
         self._optimizer = optimizer
         self._late: list[tuple[int, nn.Parameter]] = []
         """With the number of its group: loading a state makes new groups."""
+        self._small: list[tuple[int, nn.Parameter]] = []
+        """What backward has made a gradient of, which waits for the end: one update takes the host longer than many
+        small ones together. A part of a layer's sharded gradients would keep them all."""
         self._squares: list[Tensor] = []
         self._sums: dict[int, PartialSums] = defaultdict(PartialSums)
         """Of squares that kernels have summed, by how many ranks count the same numbers."""
@@ -57,9 +60,10 @@ class InBackward:
         self._is_rehearsal = False
 
     def finish(self) -> None:
-        """Updates what no hook has updated, once its gradients are summed over ranks."""
+        """Updates what no hook has updated, once its gradients are summed over ranks; after each backward."""
         for number, parameter in self._late:
             self._update(number, parameter)
+        self._update_small()
 
     def grad_norm(self) -> Tensor:
         """float32 scalar on the device: the 2-norm of the gradient that the last backward has used, over all ranks."""
@@ -74,6 +78,9 @@ class InBackward:
         optimizer, copies = self._optimizer, _copies(parameter)
         group = optimizer.param_groups[number]
         if isinstance(optimizer, LowPrecisionAdamW) and optimizer.sums_squares(parameter):
+            if optimizer.is_small(parameter) and not isinstance(parameter, DTensor):
+                self._small.append((number, parameter))
+                return
             optimizer.squares = self._sums[copies]
             optimizer.found_inf = self._constant_flag(parameter.device)
         else:
@@ -90,6 +97,18 @@ class InBackward:
             optimizer.step()
             optimizer.param_groups = groups
         parameter.grad = None
+
+    def _update_small(self) -> None:
+        small, self._small = self._small, []
+        if not small:
+            return
+        optimizer = self._optimizer
+        assert isinstance(optimizer, LowPrecisionAdamW)
+        optimizer.squares = self._sums[_copies(small[0][1])]
+        optimizer.found_inf = self._constant_flag(small[0][1].device)
+        optimizer.update_small([(parameter, optimizer.param_groups[number]) for number, parameter in small])
+        for _, parameter in small:
+            parameter.grad = None
 
     def _constant_flag(self, device: torch.device) -> Tensor:
         """float32 scalar: whether nothing may change, whatever the gradient."""

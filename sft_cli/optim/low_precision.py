@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +18,10 @@ from sft_cli.optim.moments_offload import MomentsOffload, moments
 from sft_cli.optim.partial_sums import PartialSums
 from sft_cli.optim.rounding import tensor_key
 from sft_cli.optim.update import Slice, update_on_host
-from sft_cli.plan.moments_offload import waits
+from sft_cli.plan.moments_offload import is_small, waits
 
-MOMENTS = ("exp_avg", "exp_avg_sq")
+MOMENTS = _FIRST, _SECOND = ("exp_avg", "exp_avg_sq")
+_FIRST_SCALE, _SECOND_SCALE = (f"{name}_scale" for name in MOMENTS)
 
 
 @dataclass(frozen=True)
@@ -89,36 +90,22 @@ class LowPrecisionAdamW(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
         """Updates every parameter that has a gradient."""
+        small: list[tuple[nn.Parameter, dict[str, Any]]] = []
         for group in self.param_groups:
             for parameter in group["params"]:
-                if parameter.grad is not None:
+                if parameter.grad is None:
+                    continue
+                if self.is_small(parameter):
+                    small.append((parameter, group))
+                else:
                     self.update(parameter, group)
+        self.update_small(small)
 
     @torch.no_grad()
     def update(self, parameter: nn.Parameter, group: dict[str, Any]) -> None:
         """`step` of one parameter, which has a gradient, without what torch puts around every `step`."""
-        shard, state = self._shards[parameter], self.state[parameter]
         offload = self._offload if self._offload is not None and parameter in self._offload else None
-        is_bad = self.found_inf.to(parameter.device)  # already there, but with CPU offload
-        work = Slice(
-            weights=_local(parameter).view(-1),
-            gradient=_local(parameter.grad).reshape(-1),
-            moments=tuple(_local(state[name]).view(-1) for name in MOMENTS)
-            if offload is None
-            else offload.fetch(parameter),
-            scales=tuple(_local(state[f"{name}_scale"]).view(-1) for name in MOMENTS) if shard.block else None,
-            block=shard.block,
-            step=state["step"],
-            next_step=self._spare_steps[parameter],
-            is_bad=is_bad,
-            learning_rate=group["lr"],
-            weight_decay=group["weight_decay"],
-            betas=group["betas"],
-            eps=group["eps"],
-            key=shard.key,
-            stochastic_rounding=self.stochastic_rounding and parameter.dtype == torch.bfloat16,
-            first=shard.first,
-        )
+        work = self._slice(parameter, group, None if offload is None else offload.fetch(parameter))
         if not self.sums_squares(parameter):
             update_on_host(work)
         else:
@@ -127,9 +114,55 @@ class LowPrecisionAdamW(torch.optim.Optimizer):
 
             count = programs(work.weights.numel())
             update_on_device(work, None if self.squares is None else self.squares.places(count, work.weights.device))
-        state["step"], self._spare_steps[parameter] = work.next_step, work.step
+        self._count(parameter, work)
         if offload is not None:
             offload.give_back(parameter)
+
+    @torch.no_grad()
+    def update_small(self, some: Sequence[tuple[nn.Parameter, dict[str, Any]]]) -> None:
+        """`update` of each with its group, in a few launches; all are small, and on one device."""
+        if not some:
+            return
+        from sft_cli.optim.update_many_triton import update_many_on_device
+
+        works = [self._slice(parameter, group) for parameter, group in some]
+        update_many_on_device(works, self.squares)
+        for (parameter, _), work in zip(some, works, strict=True):
+            self._count(parameter, work)
+
+    def _slice(
+        self, parameter: nn.Parameter, group: dict[str, Any], moments: tuple[Tensor, Tensor] | None = None
+    ) -> Slice:
+        """
+        Args:
+            moments: on the device, where they are not in the state.
+        """
+        shard, state = self._shards[parameter], self.state[parameter]
+        return Slice(
+            weights=_local(parameter),
+            gradient=_local(parameter.grad).contiguous(),
+            moments=moments or (_local(state[_FIRST]), _local(state[_SECOND])),
+            scales=(_local(state[_FIRST_SCALE]), _local(state[_SECOND_SCALE])) if shard.block else None,
+            block=shard.block,
+            step=state["step"],
+            next_step=self._spare_steps[parameter],
+            is_bad=self.found_inf.to(parameter.device),  # already there, but with CPU offload
+            learning_rate=group["lr"],
+            weight_decay=group["weight_decay"],
+            betas=group["betas"],
+            eps=group["eps"],
+            key=shard.key,
+            stochastic_rounding=self.stochastic_rounding and parameter.dtype == torch.bfloat16,
+            first=shard.first,
+        )
+
+    def _count(self, parameter: nn.Parameter, work: Slice) -> None:
+        """The update has been counted in its other number."""
+        self.state[parameter]["step"], self._spare_steps[parameter] = work.next_step, work.step
+
+    def is_small(self, parameter: nn.Parameter) -> bool:
+        """Whether its update takes the host longer than the device, so that many had better be made together."""
+        return is_small(_local(parameter).numel()) and self.sums_squares(parameter)
 
     def sums_squares(self, parameter: nn.Parameter) -> bool:
         """Whether its update sums the squares of its gradient on the way, if there are `squares`."""

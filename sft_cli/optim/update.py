@@ -19,16 +19,16 @@ NUMBERS_AT_ONCE = 1 << 22
 
 @dataclass(frozen=True)
 class Slice:
-    """Flat views of one shard, and what its update takes."""
+    """One shard of n numbers, and what its update takes. Tensors are contiguous, of any shape."""
 
     weights: Tensor
-    """(n,) float32 or bfloat16."""
+    """n, float32 or bfloat16."""
     gradient: Tensor
-    """(n,) float32 or bfloat16."""
+    """n, float32 or bfloat16."""
     moments: tuple[Tensor, ...]
-    """Two of (n,): float32, or int8 and uint8."""
+    """Two of n: float32, or int8 and uint8."""
     scales: tuple[Tensor, ...] | None
-    """Of 8-bit moments, two of (n / block,) float32."""
+    """Of 8-bit moments, two of n / block, float32."""
     block: int | None
     step: Tensor
     """float32 scalar: how many updates there were before."""
@@ -48,16 +48,19 @@ class Slice:
     """Place of the first number in the whole tensor."""
 
     def parts(self) -> Iterator[Slice]:
-        """The same in pieces of `NUMBERS_AT_ONCE`."""
+        """The same in flat pieces of `NUMBERS_AT_ONCE`."""
+        weights, gradient = self.weights.view(-1), self.gradient.view(-1)
+        moments = tuple(moment.view(-1) for moment in self.moments)
+        scales = None if self.scales is None else tuple(scale.view(-1) for scale in self.scales)
         for begin in range(0, self.weights.numel(), NUMBERS_AT_ONCE):
             numbers = slice(begin, begin + NUMBERS_AT_ONCE)
             blocks = slice(begin // (self.block or 1), (begin + NUMBERS_AT_ONCE) // (self.block or 1))
             yield replace(
                 self,
-                weights=self.weights[numbers],
-                gradient=self.gradient[numbers],
-                moments=tuple(moment[numbers] for moment in self.moments),
-                scales=None if self.scales is None else tuple(scale[blocks] for scale in self.scales),
+                weights=weights[numbers],
+                gradient=gradient[numbers],
+                moments=tuple(moment[numbers] for moment in moments),
+                scales=None if scales is None else tuple(scale[blocks] for scale in scales),
                 first=self.first + begin,
             )
 

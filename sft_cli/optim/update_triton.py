@@ -106,13 +106,74 @@ def _update(
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """One program: `ROWS` blocks of `BLOCK` numbers. Logarithms are to base 2; `kept` is what decay leaves."""
+    part = tl.program_id(0)
+    update_part(
+        weights_at,
+        gradient_at,
+        first_at,
+        second_at,
+        first_scale_at,
+        second_scale_at,
+        step_at,
+        next_step_at,
+        is_bad_at,
+        squares_at + part,
+        part,
+        count,
+        first,
+        key,
+        learning_rate,
+        kept,
+        beta1,
+        beta2,
+        log_beta1,
+        log_beta2,
+        eps,
+        EIGHT_BIT,
+        STOCHASTIC,
+        SQUARES,
+        BLOCK,
+        ROWS,
+    )
+
+
+@triton.jit
+def update_part(
+    weights_at,
+    gradient_at,
+    first_at,
+    second_at,
+    first_scale_at,
+    second_scale_at,
+    step_at,
+    next_step_at,
+    is_bad_at,
+    square_at,
+    part,
+    count,
+    first,
+    key,
+    learning_rate,
+    kept,
+    beta1,
+    beta2,
+    log_beta1,
+    log_beta2,
+    eps,
+    EIGHT_BIT: tl.constexpr,
+    STOCHASTIC: tl.constexpr,
+    SQUARES: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Of one tensor: `part` of `ROWS` blocks of `BLOCK` numbers. Logarithms are to base 2; `kept` is what decay
+    leaves."""
     is_bad = tl.load(is_bad_at) != 0.0
     step = tl.load(step_at)
-    if tl.program_id(0) == 0:
+    if part == 0:
         tl.store(next_step_at, tl.where(is_bad, step, step + 1))
     step += 1
-    begin = tl.program_id(0).to(tl.int64) * (ROWS * BLOCK)
+    begin = part.to(tl.int64) * (ROWS * BLOCK)
     left = tl.where(is_bad, 0, count) - begin
     rows = tl.arange(0, ROWS)[:, None]
     places = rows * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -126,8 +187,8 @@ def _update(
     gradient = tl.load(gradient_at + places, mask=mask, other=0.0).to(tl.float32)
     weights = tl.load(weights_at + places, mask=mask, other=0.0).to(tl.float32)
     if EIGHT_BIT:
-        first_scale_at += tl.program_id(0) * ROWS
-        second_scale_at += tl.program_id(0) * ROWS
+        first_scale_at += part * ROWS
+        second_scale_at += part * ROWS
         codes = tl.load(first_at + places, mask=mask, other=0).to(tl.int32) << _SIGNED_SHIFT
         scale = tl.load(first_scale_at + rows, mask=block_mask, other=0.0)
         bits = tl.abs(codes) + _SIGNED_OFFSET | codes & -0x80000000
@@ -151,7 +212,7 @@ def _update(
 
     if SQUARES:  # Not before all loads are on their way: nothing that is read depends on it.
         squares = tl.sum(gradient * gradient, axis=1, keep_dims=True)
-        tl.store(squares_at + tl.program_id(0), tl.sum(squares))
+        tl.store(square_at, tl.sum(squares))
         block_mask = block_mask & (squares < float("inf"))
         mask = mask & block_mask
     if STOCHASTIC or EIGHT_BIT:

@@ -9,6 +9,11 @@ FEWEST_NUMBERS, MOST_NUMBERS = 1 << 18, 1 << 28
 have the size."""
 
 
+def is_small(numbers: int) -> bool:
+    """Whether a tensor's shard of so many numbers is not worth a copy or a launch of its own."""
+    return numbers < FEWEST_NUMBERS
+
+
 def waits(numbers: int) -> bool:
     """Whether the moments of a tensor's shard of so many numbers wait in host memory."""
-    return FEWEST_NUMBERS <= numbers <= MOST_NUMBERS
+    return not is_small(numbers) and numbers <= MOST_NUMBERS

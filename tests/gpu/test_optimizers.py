@@ -127,7 +127,7 @@ def _update(optimizer: LowPrecisionAdamW, parameter: nn.Parameter) -> None:
 
 @pytest.mark.usefixtures("mesh")
 def test_in_backward_the_update_sums_the_gradients_squares() -> None:
-    """One launch a parameter; a gradient that is not finite leaves its block and shows in the norm."""
+    """One launch a large parameter; a gradient that is not finite leaves its block and shows in the norm."""
     torch.manual_seed(0)
     layers = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(8))).to("cuda", torch.bfloat16)
     squares: list[Tensor] = []
@@ -140,6 +140,7 @@ def test_in_backward_the_update_sums_the_gradients_squares() -> None:
     for _ in range(3):
         squares.clear()
         layers(inputs).float().square().sum().backward()
+        in_backward.finish()
         found, expected = float(in_backward.grad_norm()), float(torch.stack(squares).sum().sqrt())
         assert found == pytest.approx(expected, rel=1e-6)
     parameter = next(layers.parameters())

@@ -11,7 +11,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from sft_cli.optim.partial_sums import PartialSums
 from sft_cli.optim.update import Slice, update_on_host
+from sft_cli.optim.update_many_triton import update_many_on_device
 from sft_cli.optim.update_triton import programs, update_on_device
 from support.tensors import largest
 
@@ -100,6 +102,54 @@ def spoilt(host: Slice, block: int) -> dict[str, float]:
     return {"wrong where spoilt": float(sum(wrong)), "bad sums": float((~squares.isfinite()).sum())}
 
 
+def together() -> dict[str, float]:
+    """Small tensors of every kind, updated in few launches and one by one: how many numbers differ, and the squares."""
+    works = [
+        replace(new_slice(block, dtype, by_chance, count, first), weight_decay=decay, key=number)
+        for number, (block, dtype, by_chance, count, first, decay) in enumerate(
+            [
+                (None, torch.float32, False, 48, 0, 0.0),
+                (None, torch.bfloat16, True, 5120, 0, 0.0),
+                (256, torch.bfloat16, True, 256 * 9, 2**32 - 1000, 0.1),
+                (None, torch.bfloat16, True, 128, 0, 0.0),
+                (64, torch.bfloat16, True, 64, 640, 0.1),
+                (256, torch.bfloat16, True, 256 * 3, 0, 0.1),
+                (256, torch.bfloat16, True, 0, 0, 0.1),
+            ]
+        )
+    ]
+    works = [
+        replace(copy(work), gradient=torch.randn(work.weights.shape).to(work.weights.dtype), step=torch.tensor(3.0))
+        for work in works
+    ]
+    one_by_one = [copy(work) for work in works]
+    sums = PartialSums()
+    update_many_on_device(works, sums)
+    for work in one_by_one:
+        update_on_device(work, torch.zeros(max(1, programs(work.weights.numel()))))
+    pairs = zip(
+        *(
+            [x for w in some for x in (w.weights, *w.moments, *(w.scales or ()), w.next_step)]
+            for some in (works, one_by_one)
+        ),
+        strict=True,
+    )
+    square = sum(float(work.gradient.double().square().sum()) for work in works)
+    return {
+        "differ": float(sum((here != there).sum() for here, there in pairs)),
+        "changed": float(
+            sum(
+                (
+                    work.weights != new_slice(work.block, work.weights.dtype, False, work.weights.numel(), 0).weights
+                ).sum()
+                for work in works
+            )
+        ),
+        "numbers": float(sum(work.weights.numel() for work in works)),
+        "squares": abs(float(torch.stack(sums.take()).sum()) - square) / square,
+    }
+
+
 def main() -> None:
     """All of it."""
     cases = [(torch.float32, False), (torch.bfloat16, False), (torch.bfloat16, True)]
@@ -110,6 +160,7 @@ def main() -> None:
                 for name in BLOCKS
                 for dtype, by_chance in cases
             }
+            | {"together": together()}
         )
     )
 

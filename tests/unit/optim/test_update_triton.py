@@ -43,6 +43,13 @@ def test_it_sums_squares_on_the_way_and_leaves_what_is_not_finite(
     assert found["bad sums"] == 2
 
 
+def test_many_small_tensors_together_become_what_each_becomes_alone(interpreted: dict[str, Any]) -> None:
+    found = interpreted["together"]
+    assert found["differ"] == 0
+    assert found["changed"] > 0.8 * found["numbers"]
+    assert found["squares"] < 1e-6
+
+
 def test_compiled_it_moves_16_bytes_at_once_and_divides_once_a_block(tmp_path: Path) -> None:
     for count_type, found in answer("support.update_ahead", TRITON_CACHE_DIR=str(tmp_path)).items():
         # Two bytes a weight and a gradient, one a code.
