@@ -20,6 +20,7 @@ def build_adamw(
     *,
     seed: int = 0,
     waiting_in: HostMemory | None = None,
+    layers: Iterable[Iterable[nn.Parameter]] = (),
 ) -> torch.optim.AdamW | LowPrecisionAdamW:
     """AdamW with weight decay on matrices only: norms, biases, `A_log` and `dt_bias` have one dimension.
 
@@ -30,6 +31,7 @@ def build_adamw(
         parameters: sharded, or whole on every rank; their order numbers the random draws.
         seed: of stochastic rounding.
         waiting_in: where moments wait: with `options.offload`, and only then.
+        layers: see `LowPrecisionAdamW`.
     """
     assert options.offload == (waiting_in is not None), "no moments go where the recipe hasn't sent them"
     # Sharded ones and whole ones can't be in one call of a fused kernel. Sorted, so that what is rounded by chance is
@@ -54,4 +56,5 @@ def build_adamw(
         stochastic_rounding=options.stochastic_rounding,
         seed=seed,
         waiting_in=waiting_in,
+        layers=layers,
     )

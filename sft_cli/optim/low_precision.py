@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 
 from sft_cli.optim.eight_bit import block_size
 from sft_cli.optim.host_memory import HostMemory
-from sft_cli.optim.moments_offload import MomentsOffload, moments
+from sft_cli.optim.moments_offload import MomentsOffload, Together, moments
 from sft_cli.optim.partial_sums import PartialSums
 from sft_cli.optim.rounding import tensor_key
 from sft_cli.optim.update import Slice, update_on_host
@@ -51,6 +52,7 @@ class LowPrecisionAdamW(torch.optim.Optimizer):
         seed: of what is rounded by chance.
         waiting_in: memory for 8-bit moments of large tensors, which wait there: see `MomentsOffload`. None: all stay on
             the device.
+        layers: whose moments come and go together; those of other parameters alone.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class LowPrecisionAdamW(torch.optim.Optimizer):
         stochastic_rounding: bool,
         seed: int,
         waiting_in: HostMemory | None = None,
+        layers: Iterable[Iterable[nn.Parameter]] = (),
     ) -> None:
         super().__init__(parameters, {"lr": lr, "betas": betas, "eps": eps})
         self.stochastic_rounding = stochastic_rounding
@@ -75,14 +78,15 @@ class LowPrecisionAdamW(torch.optim.Optimizer):
             self._shards[parameter] = _Shard(tensor_key(seed, number), _first_place(parameter), block)
             self._spare_steps[parameter] = torch.empty((), device=parameter.device)
         device = self._parameters()[0].device
-        hosts = {} if waiting_in is None else self._places(waiting_in)
+        waiting = [] if waiting_in is None else self._together(waiting_in, layers)
+        hosts = {parameter: host for together in waiting for parameter, host in together.hosts().items()}
         for parameter, shard in self._shards.items():
             self.state[parameter] = _new_state(parameter, shard.block, hosts.get(parameter))
         self.found_inf = torch.zeros((), device=device)
         self.squares: PartialSums | None = None
         """Where updates that do so leave the sums of their gradients' squares. They change nothing where a gradient is
         not finite."""
-        self._offload = None if waiting_in is None else MomentsOffload(hosts, device)
+        self._offload = None if waiting_in is None else MomentsOffload(waiting, device)
         if waiting_in is not None:
             # Not at exit, when the driver may be gone already.
             weakref.finalize(self._offload, waiting_in.release).atexit = False
@@ -115,8 +119,6 @@ class LowPrecisionAdamW(torch.optim.Optimizer):
             count = programs(work.weights.numel())
             update_on_device(work, None if self.squares is None else self.squares.places(count, work.weights.device))
         self._count(parameter, work)
-        if offload is not None:
-            offload.give_back(parameter)
 
     @torch.no_grad()
     def update_small(self, some: Sequence[tuple[nn.Parameter, dict[str, Any]]]) -> None:
@@ -176,6 +178,8 @@ class LowPrecisionAdamW(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As torch's, but that states keep their dtypes and places."""
+        if self._offload is not None:
+            self._offload.settle()  # or a copy that is still on its way would overwrite what is loaded
         waiting = {p: {name: self.state[p][name] for name in MOMENTS} for p in self._waiting()}
         # The groups alone: torch would cast each state to its parameter's dtype and device, all beside those that are
         # there. Of the 8-bit moments of 27B bfloat16 weights that is 101 GiB, more than is free beside training.
@@ -199,11 +203,16 @@ class LowPrecisionAdamW(torch.optim.Optimizer):
         """Parameters whose moments are on the host."""
         return [] if self._offload is None else [p for p in self._parameters() if p in self._offload]
 
-    def _places(self, waiting_in: HostMemory) -> dict[nn.Parameter, Tensor]:
-        """Of each parameter whose moments wait (2 * numbers,) uint8 on the host."""
+    def _together(self, waiting_in: HostMemory, layers: Iterable[Iterable[nn.Parameter]]) -> list[Together]:
+        """Parameters whose moments wait, by layer, and where."""
         large = [p for p in self._parameters() if self._shards[p].block and waits(_local(p).numel())]
-        sizes = [2 * _local(parameter).numel() for parameter in large]
-        return dict(zip(large, waiting_in.take(sum(sizes)).split(sizes), strict=True))
+        layer_of = {parameter: number for number, layer in enumerate(layers) for parameter in layer}
+        by_layer: dict[int | nn.Parameter, list[nn.Parameter]] = defaultdict(list)
+        for parameter in large:
+            by_layer[layer_of.get(parameter, parameter)].append(parameter)
+        sizes = [[2 * _local(parameter).numel() for parameter in some] for some in by_layer.values()]
+        memory = waiting_in.take(sum(map(sum, sizes))).split([*map(sum, sizes)])
+        return [Together.of(*each) for each in zip(by_layer.values(), sizes, memory, strict=True)]
 
 
 def _new_state(parameter: nn.Parameter, block: int | None, host: Tensor | None) -> dict[str, Tensor]:

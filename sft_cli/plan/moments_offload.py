@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-SLOTS = 6
-"""Tensors whose moments are on the GPU at once."""
+SLOTS = 3
+"""Layers whose moments are on the GPU at once: one on its way there, one in use, one on its way back."""
 FEWEST_NUMBERS, MOST_NUMBERS = 1 << 18, 1 << 28
-"""Of a tensor whose moments wait. A smaller one is not worth a copy; of a larger one (embedding, head) every slot would
+"""Of a tensor whose moments wait. A smaller one is not worth it; of a larger one (embedding, head) every slot would
 have the size."""
 
 

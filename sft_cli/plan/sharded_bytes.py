@@ -15,7 +15,7 @@ from typing import Literal
 from sft_cli.plan.activations import has_compiled_mlp
 from sft_cli.plan.architecture import Architecture
 from sft_cli.plan.float8 import float8_numbers, why_not_gathered
-from sft_cli.plan.moments_offload import MOST_NUMBERS, SLOTS, waits
+from sft_cli.plan.moments_offload import SLOTS, waits
 from sft_cli.plan.parameters import Parameters, count_parameters
 from sft_cli.plan.steps import micro_batches_per_step
 from sft_cli.recipe.schema import Recipe
@@ -103,16 +103,22 @@ class ShardedBytes:
         """Of Adam's moments what stays on the GPU, and the slots for those that come and go."""
         if not self.recipe.optimizer.offload:
             return self.optimizer
-        matrix = self.shape.hidden_size * self.shape.intermediate_size // self.shards
-        largest = max(min(MOST_NUMBERS, matrix), *self._waiting_tables, *self._waiting_stacks, 0)
+        largest = max(*self._waiting_layers, *self._waiting_tables, 0)
         return self.optimizer - self.moments_in_host + SLOTS * 2 * largest
 
     @property
     def _waiting_numbers(self) -> float:
-        """Parameters of this rank whose moments wait; of layers all but experts, since their vectors are few."""
-        sparse = sum(self.shape.sparse)
-        others = sum(self.blocks) - sparse * sum(rows * row for rows, row in self._stacks)
-        return others / self.shards + sparse * sum(self._waiting_stacks) + sum(self._waiting_tables)
+        """Parameters of this rank whose moments wait."""
+        return sum(self._waiting_layers) + sum(self._waiting_tables)
+
+    @property
+    def _waiting_layers(self) -> list[float]:
+        """The same by layer; all but experts, since vectors are few."""
+        experts, waiting = sum(rows * row for rows, row in self._stacks), sum(self._waiting_stacks)
+        return [
+            (block - is_sparse * experts) / self.shards + is_sparse * waiting
+            for block, is_sparse in zip(self.blocks, self.shape.sparse, strict=True)
+        ]
 
     @property
     def _stacks(self) -> list[tuple[int, int]]:

@@ -147,7 +147,13 @@ def get_ready(
             plan, mesh, device, source, view.say, regions=regions, is_resumed=resume is not None
         )
         start_up.lap(MODEL)
-        optimizer = build_adamw(model.parameters(), recipe.optimizer, seed=recipe.train.seed, waiting_in=waiting_in)
+        optimizer = build_adamw(
+            model.parameters(),
+            recipe.optimizer,
+            seed=recipe.train.seed,
+            waiting_in=waiting_in,
+            layers=[block.parameters() for block in model.blocks],
+        )
         if resume is not None:
             restore_state(resume.checkpoint, model, optimizer)
         start_up.lap(OPTIMIZER)

@@ -19,7 +19,9 @@ from sft_cli.plan import moments_offload
 from sft_cli.recipe.schema import OptimizerSection
 
 CPU = torch.device("cpu")
-COUNT = 3 * moments_offload.SLOTS
+LAYER = 4
+"""Parameters of one."""
+COUNT = 3 * moments_offload.SLOTS * LAYER
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +39,9 @@ def make_parameters() -> list[nn.Parameter]:
 def make_optimizer(parameters: list[nn.Parameter], *, offload: bool) -> LowPrecisionAdamW:
     options: dict[str, Any] = {"name": "adamw_8bit", "in_backward": True, "stochastic_rounding": True}
     section = OptimizerSection(learning_rate=1e-2, offload=offload, **options)
-    optimizer = build_adamw(parameters, section, waiting_in=HostMemory(CPU, 0) if offload else None)
+    waiting_in = HostMemory(CPU, 0) if offload else None
+    layers = [parameters[first : first + LAYER] for first in range(0, COUNT, LAYER)]
+    optimizer = build_adamw(parameters, section, waiting_in=waiting_in, layers=layers)
     assert isinstance(optimizer, LowPrecisionAdamW)
     return optimizer
 
@@ -155,15 +159,29 @@ def test_which_tensors_wait() -> None:
     assert len(optimizer._waiting()) == COUNT
 
 
-def test_both_moments_of_a_tensor_come_in_one_copy_and_go_in_one() -> None:
+def test_moments_of_a_layer_come_in_one_copy_and_go_in_one() -> None:
     parameters = make_parameters()
     optimizer = make_optimizer(parameters, offload=True)
     take_steps(optimizer, parameters, range(1), "as backward")
     offload = optimizer._offload
     assert offload is not None
+    offload.settle()
     offload.forget()
+    offload._after.clear()  # nothing is sent for ahead
     with profile(activities=[ProfilerActivity.CPU]) as profiled:
-        offload.fetch(parameters[0])
-        offload._after.clear()  # nothing is sent for ahead
-        offload.give_back(parameters[0])
+        for parameter in parameters[:LAYER]:
+            offload.fetch(parameter)
+        offload.settle()
     assert sum(event.name == "aten::copy_" for event in profiled.events()) == 2
+
+
+def test_the_next_layer_is_there_before_it_is_asked_for() -> None:
+    parameters = make_parameters()
+    optimizer = make_optimizer(parameters, offload=True)
+    take_steps(optimizer, parameters, range(2), "as backward")
+    offload = optimizer._offload
+    assert offload is not None
+    layers = [parameters[first : first + LAYER] for first in range(0, COUNT, LAYER)]
+    assert offload._used is not None
+    assert set(offload._used.layer.places) == set(layers[0])
+    assert [set(layer.places) for layer in offload._coming] == [set(layers[-1])], "the next backward begins there"

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from torch import nn
 
 from sft_cli.plan.architecture import Architecture
 from sft_cli.plan.memory import GIB, _loss_moments, estimate_memory, find_peak, fits
@@ -271,8 +272,8 @@ def test_of_a_compiled_mlp_three_gradients_are_made_together(make_recipe: MakeRe
         assert ShardedBytes(recipe, shape, 1, "cuda").made(block) == expected
 
 
-def test_slots_for_moments_are_as_large_as_the_largest_that_waits() -> None:
-    """The 27B's embedding is too large on one rank; an eighth of it waits, and is larger than any matrix's eighth."""
+def test_slots_for_moments_are_as_large_as_the_layer_with_the_most() -> None:
+    """The 27B's embedding is too large on one rank; an eighth of it waits, and is larger than any layer's eighth."""
     from sft_cli.plan.architecture import read_architecture
     from sft_cli.plan.moments_offload import SLOTS
     from sft_cli.plan.shapes import read_shape
@@ -281,7 +282,8 @@ def test_slots_for_moments_are_as_large_as_the_largest_that_waits() -> None:
     optimizer = {"name": "adamw_8bit", "in_backward": True, "offload": True}
     recipe = Recipe.model_validate({"model": {"path": "x"}, "data": {"train": [{"path": "x"}]}, "optimizer": optimizer})
     shape = read_architecture(read_shape("qwen3.8-27b"))
-    for ranks, largest in ((1, 5120 * 17408), (8, 248320 * 5120 // 8)):
+    layer = max(layer.total for layer in count_parameters(shape).layers)
+    for ranks, largest in ((1, layer), (8, 248320 * 5120 // 8)):
         sizes = ShardedBytes(recipe, shape, ranks, "cuda")
         slots = sizes.moments_on_device - (sizes.optimizer - sizes.moments_in_host)
         assert slots == SLOTS * 2 * largest
@@ -293,7 +295,7 @@ def test_experts_wait_by_the_tensors_that_hold_them(ranks: int) -> None:
     large to wait; seven have 19 of 128 experts where that is most, not 18.3."""
     from sft_cli.model.build import build_skeleton
     from sft_cli.plan.architecture import read_architecture
-    from sft_cli.plan.moments_offload import waits
+    from sft_cli.plan.moments_offload import SLOTS, waits
 
     config = {
         "model_type": "qwen3_next", "vocab_size": 2048, "hidden_size": 2048, "intermediate_size": 4096,
@@ -306,13 +308,15 @@ def test_experts_wait_by_the_tensors_that_hold_them(ranks: int) -> None:
     }  # fmt: skip
     optimizer = {"name": "adamw_8bit", "in_backward": True, "offload": True}
     recipe = Recipe.model_validate({"model": {"path": "x"}, "data": {"train": [{"path": "x"}]}, "optimizer": optimizer})
-    shards = [
-        -(-parameter.shape[0] // ranks) * (parameter.numel() // parameter.shape[0])
-        for parameter in build_skeleton(config).parameters()
-        if parameter.ndim > 1
-    ]
-    waiting = [numbers for numbers in shards if waits(numbers)]
+    skeleton = build_skeleton(config)
+
+    def numbers_waiting(module: nn.Module) -> int:
+        matrices = [parameter for parameter in module.parameters() if parameter.ndim > 1]
+        shards = [-(-matrix.shape[0] // ranks) * (matrix.numel() // matrix.shape[0]) for matrix in matrices]
+        return sum(numbers for numbers in shards if waits(numbers))
+
     sizes = ShardedBytes(recipe, read_architecture(config), ranks, "cuda")
-    assert 0.995 * sizes.moments_in_host <= 2 * sum(waiting) <= 1.001 * sizes.moments_in_host
+    assert 0.995 * sizes.moments_in_host <= 2 * numbers_waiting(skeleton) <= 1.001 * sizes.moments_in_host
     slots = sizes.moments_on_device - (sizes.optimizer - sizes.moments_in_host)
-    assert slots == pytest.approx(6 * 2 * max(waiting))
+    largest = max(numbers_waiting(layer) for layer in skeleton.model.layers)
+    assert slots == pytest.approx(SLOTS * 2 * largest, rel=0.01)
