@@ -32,8 +32,8 @@ class Measured:
 _H200, _QLA = "NVIDIA H200", "flash_qla"
 MEASURED = (
     Measured(
-        _H200, "qwen3_5", 26.9e9, 8192, 0.0, 1.0, 0.561, 0.578,
-        "three steps of Qwen3.8-27B's shapes on one H200, moments in host memory", delta_rule=_QLA,
+        _H200, "qwen3_5", 26.9e9, 8192, 0.0, 1.0, 0.557, 0.591,
+        "Qwen3.8-27B's shapes on one H200, moments in host memory, five runs", delta_rule=_QLA,
     ),
     Measured(
         _H200, "qwen3_5", 26.9e9, 8192, 0.11, 0.89, 0.500, 0.576,
@@ -59,11 +59,11 @@ MEASURED = (
         "Qwen3.8-27B's shapes on one H200, before today's loss, norms and update", delta_rule=_QLA,
     ),
     Measured(
-        _H200, "qwen3_5", 26.9e9, 8192, 0.0, 0.59, 0.493, 0.515,
-        "Qwen3.8-27B's shapes on two H200, moments in host memory, four runs", ranks=2, delta_rule=_QLA,
+        _H200, "qwen3_5", 26.9e9, 8192, 0.0, 0.59, 0.493, 0.527,
+        "Qwen3.8-27B's shapes on two H200, moments in host memory, five runs", ranks=2, delta_rule=_QLA,
     ),
     Measured(
-        _H200, "qwen3_5", 9.0e9, 8192, 0.0, 0.0, 0.545, 0.597, "Qwen3.5-9B's shapes on one H200", delta_rule=_QLA
+        _H200, "qwen3_5", 9.0e9, 8192, 0.0, 0.0, 0.545, 0.615, "Qwen3.5-9B's shapes on one H200", delta_rule=_QLA
     ),
     Measured(
         _H200, "qwen3_5", 9.0e9, 8192, 0.0, 0.0, 0.467, 0.505,
@@ -73,20 +73,41 @@ MEASURED = (
         _H200, "qwen3_5", 9.0e9, 2048, 0.0, 0.0, 0.382, 0.450, "Qwen3.5-9B's shapes on one H200", delta_rule=_QLA
     ),
     Measured(
+        _H200, "qwen3_5", 9.0e9, 4096, 0.0, 0.0, 0.538, 0.551, "Qwen3.5-9B's shapes on one H200", delta_rule=_QLA
+    ),
+    Measured(
+        _H200, "qwen3_5", 9.0e9, 16384, 0.0, 0.0, 0.610, 0.621, "Qwen3.5-9B's shapes on one H200", delta_rule=_QLA
+    ),
+    Measured(
+        _H200, "qwen3_5", 9.0e9, 32768, 0.13, 0.87, 0.592, 0.601, "Qwen3.5-9B's shapes on one H200", delta_rule=_QLA
+    ),
+    Measured(
         _H200, "qwen3_5", 26.9e9, 8192, 1.0, 0.0, 0.338, 0.416,
         "Qwen3.8-27B's shapes on one H200 by a script before sftune, the slower and the faster kernels",
     ),
     Measured(
-        _H200, "qwen3_5", 9.0e9, 8192, 1.0, 0.0, 0.403, 0.412,
-        "three steps of Qwen3.5-9B's shapes on two H200", ranks=2, delta_rule=_QLA,
+        _H200, "qwen3_5", 9.0e9, 8192, 1.0, 0.0, 0.403, 0.431,
+        "Qwen3.5-9B's shapes on two H200", ranks=2, delta_rule=_QLA,
     ),
-    Measured(
-        _H200, "qwen3_5", 4.2e9, 8192, 0.0, 0.0, 0.515, 0.534,
-        "three steps of Qwen3.5-4B's shapes on one H200", delta_rule=_QLA,
+    *(
+        Measured(
+            _H200, "qwen3_5", 4.2e9, tokens, 0.0, selective, slowest, fastest,
+            "Qwen3.5-4B's shapes on one H200", delta_rule=_QLA,
+        )
+        for tokens, selective, slowest, fastest in (
+            (2048, 0.0, 0.211, 0.260), (4096, 0.0, 0.405, 0.461), (8192, 0.0, 0.515, 0.562),
+            (16384, 0.0, 0.565, 0.572), (32768, 0.44, 0.559, 0.574),
+        )
     ),
-    Measured(
-        _H200, "qwen3_5", 0.75e9, 8192, 0.0, 0.0, 0.178, 0.218,
-        "three steps of Qwen3.5-0.8B's shapes on one H200, bound by its host", delta_rule=_QLA,
+    *(
+        Measured(
+            _H200, "qwen3_5", 0.75e9, tokens, 0.0, 0.0, slowest, fastest,
+            "Qwen3.5-0.8B's shapes on one H200, in short packs bound by its host", delta_rule=_QLA,
+        )
+        for tokens, slowest, fastest in (
+            (2048, 0.052, 0.073), (4096, 0.115, 0.135), (8192, 0.153, 0.279), (16384, 0.309, 0.361),
+            (32768, 0.451, 0.468),
+        )
     ),
     Measured(
         _H200, "qwen3_5", 0.75e9, 8192, 0.0, 0.0, 0.069, 0.119,
@@ -98,6 +119,9 @@ MEASURED = (
     ),
     Measured(
         _H200, "qwen3_5", 0.75e9, 32768, 0.0, 0.0, 0.269, 0.269, "Qwen3.5-0.8B's shapes on one H200"
+    ),
+    Measured(
+        _H200, "llama", 8.0e9, 8192, 0.0, 0.0, 0.558, 0.598, "three steps of Llama-3.1-8B's shapes on one H200"
     ),
 )  # fmt: skip
 """Of one model and length those of a named backend before those of any, whatever the number of GPUs."""
