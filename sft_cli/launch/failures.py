@@ -38,7 +38,7 @@ def describe_failure(error: BaseException, rank: int) -> Failure:
 
 def first_error(
     failures: Mapping[int, Failure],
-    silent_deaths: Mapping[int, int],
+    silent_deaths: Mapping[int, int | None],
     *,
     ranks: int,
     logs: Path,
@@ -53,7 +53,7 @@ def first_error(
 
     Args:
         failures: by rank, of the ranks that wrote one.
-        silent_deaths: exit code by rank, of the ranks that wrote nothing.
+        silent_deaths: exit code by rank, where known, of the ranks that wrote nothing.
         hanging: ranks that were still there when the others had failed, and went on with nothing.
     """
     by_time = sorted(failures.values(), key=lambda failure: failure.time)
@@ -82,9 +82,11 @@ def rebuild_error(failure: Failure, *, ranks: int, logs: Path) -> SftError:
     return error
 
 
-def silent_death_error(rank: int, exit_code: int, *, logs: Path) -> SftError:
+def silent_death_error(rank: int, exit_code: int | None, *, logs: Path) -> SftError:
     """A rank that a signal killed, or that left without Python noticing."""
     log = rank_log(logs, rank)
+    if exit_code is None:
+        return SftError(f"rank {rank} died without a word", fix="\n  ".join(_log_tail(log)))
     if exit_code < 0:
         how = f"was killed by {_signal_name(-exit_code)}"
     else:

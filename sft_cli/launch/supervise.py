@@ -22,6 +22,7 @@ from sft_cli.launch.environment import worker_environment
 from sft_cli.launch.failures import first_error, launcher_error, stopped_by, vanished_error
 from sft_cli.launch.log_files import STDOUT_FD, launcher_log
 from sft_cli.launch.meeting import Meeting
+from sft_cli.launch.process_state import exit_code, is_alive
 from sft_cli.launch.resume import Resume
 from sft_cli.launch.stop import STACKS_SIGNAL, STOP_SIGNALS, exit_signal
 from sft_cli.launch.temporary import temporary_folder
@@ -115,10 +116,12 @@ def run_workers(
 
 
 def _exit_code(run: _Run, control: ControlFolder, world: World, logs: Path, own_log: Path) -> int:
-    outcomes, failures, hanging = control.outcomes(), control.failures(), control.hanging()
+    outcomes, failures = control.outcomes(), control.failures()
+    said = failures.keys() | outcomes.keys()
+    hanging = [rank for rank in control.hanging() if rank not in said]  # at the last moment, after all
     # A rank that hung was killed by its launcher: that is not what it died of.
-    known = failures.keys() | outcomes.keys() | set(hanging)
-    silent = {rank: code for rank, code in control.exits().items() if rank not in known}
+    known = said | set(hanging)
+    silent = {rank: code for rank, code in (run.deaths | control.exits()).items() if rank not in known}
     first_signal = exit_signal(run.signals.first)
     if run.was_stopped_early:
         return 128 + first_signal
@@ -191,6 +194,9 @@ class _Run:
         self.was_stopped_early = False
         """Before any worker had started: there was nothing to save."""
         self.was_killed_by_user = False
+        self.deaths: dict[int, int | None] = {}
+        """Exit codes, where known, of ranks that died without a word and were not killed by this launcher. torchrun
+        tells them too, unless it still waits for a dying process when its time is over."""
         self._control = control
         self._say = say
         self._told: set[int] = set()
@@ -243,6 +249,8 @@ class _Run:
         if self._failed_for() > _AFTER_FAILURE_SECONDS:
             if not self._has_ended_them:
                 self._has_ended_them = True
+                pids = self._control.pids()
+                self.deaths = {rank: exit_code(pids[rank]) for rank in self._silent_deaths()}
                 hanging = self._unheard()
                 self._control.write_hanging(hanging)
                 self._ask_where(hanging)
@@ -250,7 +258,7 @@ class _Run:
 
     def _unheard(self) -> list[int]:
         said = self._control.failures().keys() | self._control.outcomes().keys()
-        return [rank for rank, pid in self._control.pids().items() if rank not in said and _is_running(pid)]
+        return [rank for rank, pid in self._control.pids().items() if rank not in said and is_alive(pid)]
 
     def _ask_where(self, ranks: list[int]) -> None:
         """They write the stacks of all their threads into their logs (`rank_session`)."""
@@ -265,7 +273,7 @@ class _Run:
         return 0.0 if self._failed_at is None else time.monotonic() - self._failed_at
 
     def _silent_deaths(self) -> list[int]:
-        dead = [rank for rank, pid in self._control.pids().items() if not _is_running(pid)]
+        dead = [rank for rank, pid in self._control.pids().items() if not is_alive(pid)]
         outcomes = self._control.outcomes()  # after the look at processes: an outcome is written before the end
         return [rank for rank in dead if rank not in outcomes]
 
@@ -273,14 +281,6 @@ class _Run:
         for pid in self._control.pids().values():
             with suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)  # torchrun makes each worker the head of a session
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def _say_on_stderr(line: str) -> None:

@@ -18,7 +18,6 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageText
 
 import sft_cli.worker.run as worker
 from sft_cli.cli.planning import with_data
-from sft_cli.errors import ModelError
 from sft_cli.model.language_model import LanguageModel
 from sft_cli.plan.hardware import Hardware
 from sft_cli.plan.model_facts import find_model, find_tokenizer
@@ -228,7 +227,7 @@ def test_a_model_without_a_family_file(data: Path, tmp_path: Path, monkeypatch: 
 
 @pytest.mark.usefixtures("environment")
 def test_a_model_with_code_of_its_own(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Refused without trust; with it through the generic path, and the code goes along with the export."""
+    """With trust, through the generic path; the code goes along with the export. `test_remote_code.py` has no trust."""
     monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
     folder = tmp_path / "source"
@@ -244,7 +243,5 @@ def test_a_model_with_code_of_its_own(data: Path, tmp_path: Path, monkeypatch: p
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     weights = {name: p.detach() for name, p in build(config_of("llama")).named_parameters()}
     save_file(weights, folder / "model.safetensors")
-    with pytest.raises(ModelError, match=r"model\.trust_remote_code is false"):
-        train(folder, "pretrained", data, tmp_path, monkeypatch)
     trained = train(folder, "pretrained", data, tmp_path, monkeypatch, trust_remote_code=True)
     assert_same_logits(trained, reload(trained.export, trust_remote_code=True))

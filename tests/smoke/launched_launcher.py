@@ -1,6 +1,7 @@
 """Runs `launched_worker` under the real launcher: `python launched_launcher.py LOGS RANKS [NODE PORT]`.
 
-With a node it is one of two launchers on this machine, each with half of the ranks.
+With a node it is one of two launchers on this machine, each with half of the ranks. With WITHOUT_TORCHRUN in the
+environment, `launched_agent` starts them.
 """
 
 from __future__ import annotations
@@ -8,17 +9,27 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from sft_cli.errors import SftError
 from sft_cli.launch import supervise
 from sft_cli.launch.meeting import Meeting
 from sft_cli.launch.nodes import Nodes
+from sft_cli.launch.torchrun import agent_command
 from sft_cli.plan.plan import World
+
+
+def without_torchrun(*arguments: Any, **options: Any) -> list[str]:
+    return [
+        "launched_agent" if word == "sft_cli.launch.agent" else word for word in agent_command(*arguments, **options)
+    ]
 
 
 def main() -> int:
     logs, ranks = Path(sys.argv[1]), int(sys.argv[2])
     supervise._AFTER_FAILURE_SECONDS = 1.0  # these workers need no longer
+    if "WITHOUT_TORCHRUN" in os.environ:
+        supervise.agent_command = without_torchrun
     meeting = None
     if len(sys.argv) > 3:
         nodes = Nodes(2, int(sys.argv[3]), "127.0.0.1", int(sys.argv[4]))

@@ -1,4 +1,7 @@
-"""The launcher with real processes and signals; the workers are `launched_worker`, which need no torch."""
+"""The launcher with real processes and signals; the workers are `launched_worker`, which need no torch.
+
+What depends on torchrun has torchrun; the rest has `launched_agent`, which is there seconds sooner.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 class Launch:
     """One launcher with workers that do what they are told; every process of it carries a token."""
 
-    def __init__(self, logs: Path, acts: list[str]) -> None:
+    def __init__(self, logs: Path, acts: list[str], *, torchrun: bool) -> None:
         self.logs = logs
         self.token = uuid.uuid4().hex
         self.ranks = len(acts)
@@ -34,6 +37,7 @@ class Launch:
             "WORKER_ACTS": json.dumps(dict(enumerate(acts))),
             "LAUNCH_TOKEN": self.token,
             "TMPDIR": str(logs.parent),
+            **({} if torchrun else {"WITHOUT_TORCHRUN": "1"}),
         }
         self.process = subprocess.Popen(
             [sys.executable, str(HERE / "launched_launcher.py"), str(logs), str(self.ranks)],
@@ -74,6 +78,9 @@ class Launch:
         return found
 
 
+Start = Callable[..., Launch]
+
+
 def wait_until(is_true: Callable[[], bool], seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while not is_true():
@@ -82,11 +89,11 @@ def wait_until(is_true: Callable[[], bool], seconds: float) -> None:
 
 
 @pytest.fixture
-def launch(tmp_path: Path) -> Iterator[Callable[[list[str]], Launch]]:
+def launch(tmp_path: Path) -> Iterator[Start]:
     started: list[Launch] = []
 
-    def start(acts: list[str]) -> Launch:
-        started.append(Launch(tmp_path / "logs", acts))
+    def start(acts: list[str], *, torchrun: bool = True) -> Launch:
+        started.append(Launch(tmp_path / "logs", acts, torchrun=torchrun))
         return started[-1]
 
     yield start
@@ -96,7 +103,7 @@ def launch(tmp_path: Path) -> Iterator[Callable[[list[str]], Launch]]:
         one.process.communicate()
 
 
-def test_finished_run_is_zero_and_each_output_goes_where_it_belongs(launch: Callable[[list[str]], Launch]) -> None:
+def test_finished_run_is_zero_and_each_output_goes_where_it_belongs(launch: Start) -> None:
     run = launch(["finish", "finish"])
     exit_code, stdout, stderr = run.end()
     assert (exit_code, stdout, stderr) == (0, "terminal of rank 0\n", "")
@@ -108,7 +115,7 @@ def test_finished_run_is_zero_and_each_output_goes_where_it_belongs(launch: Call
     assert run.living() == []
 
 
-def test_first_signal_lets_workers_save(launch: Callable[[list[str]], Launch]) -> None:
+def test_first_signal_lets_workers_save(launch: Start) -> None:
     run = launch(["wait", "wait"])
     run.wait_for_workers()
     told_at = time.monotonic()
@@ -120,9 +127,9 @@ def test_first_signal_lets_workers_save(launch: Callable[[list[str]], Launch]) -
     assert run.living() == []
 
 
-def test_an_announced_end_saves_and_the_end_itself_cuts_nothing_short(launch: Callable[[list[str]], Launch]) -> None:
+def test_an_announced_end_saves_and_the_end_itself_cuts_nothing_short(launch: Start) -> None:
     """Slurm sends SIGUSR1 before a job's time is over (`--signal=USR1@120`), and SIGTERM when it is."""
-    run = launch(["wait", "wait"])
+    run = launch(["wait", "wait"], torchrun=False)
     run.wait_for_workers()
     told_at = time.monotonic()
     run.process.send_signal(signal.SIGUSR1)
@@ -135,12 +142,10 @@ def test_an_announced_end_saves_and_the_end_itself_cuts_nothing_short(launch: Ca
     assert run.living() == []
 
 
-def test_a_second_announcement_is_a_second_signal(
-    launch: Callable[[list[str]], Launch], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_announcement_is_a_second_signal(launch: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here of a run that saves nothing, a dry run say, and does not speak of saving."""
     monkeypatch.setenv("NOTHING_TO_SAVE", "1")
-    run = launch(["hang", "hang"])
+    run = launch(["hang", "hang"], torchrun=False)
     run.wait_for_workers()
     run.process.send_signal(signal.SIGUSR1)
     time.sleep(1.0)
@@ -151,13 +156,13 @@ def test_a_second_announcement_is_a_second_signal(
     assert "killed by a second SIGUSR1; nothing of this run was to be saved" in stderr
 
 
-def test_second_signal_ends_all_at_once(launch: Callable[[list[str]], Launch]) -> None:
-    run = launch(["hang", "hang"])
+def test_second_signal_ends_all_at_once(launch: Start) -> None:
+    run = launch(["hang", "hang"], torchrun=False)
     run.wait_for_workers()
     run.process.send_signal(signal.SIGINT)
     time.sleep(1.0)
     assert run.process.poll() is None
-    assert len(run.living()) >= 4, "launcher, torchrun and two workers wait for the save"
+    assert len(run.living()) >= 4, "launcher, agent and two workers wait for the save"
     run.process.send_signal(signal.SIGINT)
     exit_code, _, stderr = run.end()
     assert exit_code == 1
@@ -165,7 +170,7 @@ def test_second_signal_ends_all_at_once(launch: Callable[[list[str]], Launch]) -
     wait_until(lambda: run.living() == [], seconds=2)
 
 
-def test_signal_before_any_worker_has_started(launch: Callable[[list[str]], Launch]) -> None:
+def test_signal_before_any_worker_has_started(launch: Start) -> None:
     run = launch(["hang", "hang"])
     wait_until(lambda: (run.logs / "launcher.log").exists() and len(run.living()) >= 2, seconds=30)
     run.process.send_signal(signal.SIGINT)
@@ -173,7 +178,7 @@ def test_signal_before_any_worker_has_started(launch: Callable[[list[str]], Laun
     wait_until(lambda: run.living() == [], seconds=10)
 
 
-def test_no_orphan_after_the_launcher_is_killed(launch: Callable[[list[str]], Launch]) -> None:
+def test_no_orphan_after_the_launcher_is_killed(launch: Start) -> None:
     run = launch(["hang", "hang"])
     run.wait_for_workers()
     run.process.kill()
@@ -181,7 +186,7 @@ def test_no_orphan_after_the_launcher_is_killed(launch: Callable[[list[str]], La
     wait_until(lambda: run.living() == [], seconds=15)
 
 
-def test_error_of_one_rank_ends_the_others_and_appears_once(launch: Callable[[list[str]], Launch]) -> None:
+def test_error_of_one_rank_ends_the_others_and_appears_once(launch: Start) -> None:
     run = launch(["hang", "data_error"])
     run.wait_for_workers()
     failed_at = time.monotonic()
@@ -194,7 +199,7 @@ def test_error_of_one_rank_ends_the_others_and_appears_once(launch: Callable[[li
     assert run.living() == []
 
 
-def test_silent_death_is_named_before_its_consequence(launch: Callable[[list[str]], Launch]) -> None:
+def test_silent_death_is_named_before_its_consequence(launch: Start) -> None:
     run = launch(["lost_peer", "killed"])
     exit_code, _, stderr = run.end()
     assert exit_code == 1
@@ -203,9 +208,9 @@ def test_silent_death_is_named_before_its_consequence(launch: Callable[[list[str
     assert "closed by peer" not in stderr
 
 
-def test_a_rank_that_hangs_is_named_and_says_where(launch: Callable[[list[str]], Launch]) -> None:
+def test_a_rank_that_hangs_is_named_and_says_where(launch: Start) -> None:
     """The other one has waited for it in a collective until that timed out."""
-    run = launch(["lost_peer", "hang"])
+    run = launch(["lost_peer", "hang"], torchrun=False)
     exit_code, _, stderr = run.end()
     assert exit_code == 1
     assert "rank 1 hangs" in stderr
@@ -213,8 +218,8 @@ def test_a_rank_that_hangs_is_named_and_says_where(launch: Callable[[list[str]],
     assert run.living() == []
 
 
-def test_a_rank_that_was_stopped_from_outside_is_named_too(launch: Callable[[list[str]], Launch]) -> None:
-    run = launch(["lost_peer_later", "hang"])
+def test_a_rank_that_was_stopped_from_outside_is_named_too(launch: Start) -> None:
+    run = launch(["lost_peer_later", "hang"], torchrun=False)
     run.wait_for_workers()
     os.kill(run.worker(1), signal.SIGSTOP)
     exit_code, _, stderr = run.end()
@@ -223,8 +228,8 @@ def test_a_rank_that_was_stopped_from_outside_is_named_too(launch: Callable[[lis
     assert run.living() == []
 
 
-def test_single_rank_that_leaves_without_a_word_is_no_success(launch: Callable[[list[str]], Launch]) -> None:
-    exit_code, _, stderr = launch(["vanish"]).end()
+def test_single_rank_that_leaves_without_a_word_is_no_success(launch: Start) -> None:
+    exit_code, _, stderr = launch(["vanish"], torchrun=False).end()
     assert exit_code == 1
     assert "rank 0 left before the run was done" in stderr
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from support.finished_run import finished_run, keys
-from support.kills import killed_twice
+from support.kills import killed_twice, killed_while_it_saves
 from support.sftune import command, read_metrics, sftune, tiny, training_steps
 
 TIMES = {
@@ -71,6 +71,23 @@ def assert_same(run: Path, whole: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_killed_resumed_and_killed_again_it_is_the_same_bit_for_bit(cut: Path, whole: Path) -> None:
+    """`cut` is how the first kill left it; from the second one, amid a save, it goes on by itself."""
+    words = tiny(cut.parent, **{**keys(), **SAVES, "launch.max_restarts": "1"})
+    ended = killed_while_it_saves(cut, [*words, "--resume"])
+    assert ended.code == 0, ended.err
+    assert ".step-00000006.unfinished: it was not finished" in ended.out
+    assert "after step 4" in ended.out
+    assert "rank 1 was killed by SIGKILL" in ended.err
+    assert "restarting from" in ended.err
+    assert_same(cut, whole)
+    assert_saved_and_best_linked(cut, saved=[2, *range(4, 9)], since=5)
+    again = resume(cut, "--resume", **SAVES)
+    assert (again.code, "this run is done: 8 of 8 steps" in again.out) == (0, True)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_killed_twice_while_it_saves_and_resumed_it_is_the_same_bit_for_bit(tmp_path: Path, whole: Path) -> None:
     """The short version of `make faults`. The first time it goes on by itself."""
     run = tmp_path / "killed" / "run"
@@ -83,13 +100,19 @@ def test_killed_twice_while_it_saves_and_resumed_it_is_the_same_bit_for_bit(tmp_
     ended = resume(run, "--resume", **SAVES)
     assert ended.code == 0, ended.err
     assert_same(run, whole)
+    assert_saved_and_best_linked(run, saved=list(range(1, 9)), since=1)
+
+
+def assert_saved_and_best_linked(run: Path, *, saved: list[int], since: int) -> None:
+    """
+    Args:
+        since: the first step from which the best checkpoint was kept.
+    """
     losses = {line["step"]: line["eval_loss"] for line in read_metrics(run) if "step" in line and "eval_loss" in line}
-    best = min(range(1, 9), key=lambda step: losses[step])
+    best = min(range(since, 9), key=lambda step: losses[step])
     assert (run / "checkpoints" / "best").resolve().name == f"step-{best:08d}"
     names = sorted(path.name for path in (run / "checkpoints").iterdir())
-    assert names == ["best", *(f"step-0000000{n}" for n in range(1, 9))]
-    again = resume(run, "--resume", **SAVES)
-    assert (again.code, "this run is done: 8 of 8 steps" in again.out) == (0, True)
+    assert names == ["best", *(f"step-0000000{n}" for n in saved)]
 
 
 @pytest.mark.long

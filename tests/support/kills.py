@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from support.command_line import Ended
 from support.sftune import command, sftune, tiny
 
 _PATIENCE_SECONDS = 300
@@ -33,6 +34,17 @@ def options(folder: Path, steps: int, **changes: str) -> list[str]:
     """Two ranks that save after every step."""
     keys = {"launch.gpus": "2", "train.max_steps": str(steps), "checkpoint.every_steps": "1", "checkpoint.keep": "2"}
     return tiny(folder, **{**keys, "telemetry.log_every_steps": "3", **changes})
+
+
+def killed_while_it_saves(run: Path, words: list[str]) -> Ended:
+    """Rank 1, while the second checkpoint of this start is written. Returns how the command ended."""
+    checkpoints = run / "checkpoints"
+    before = _seen(checkpoints)
+    process = _start(run.parent, words)
+    _wait_for_save(process, checkpoints, before, completed=1)
+    os.kill(_processes(process.pid)["rank 1"], signal.SIGKILL)
+    out, err = process.communicate(timeout=_PATIENCE_SECONDS)
+    return Ended(process.returncode, out, err)
 
 
 def killed_twice(folder: Path, words: list[str]) -> str:

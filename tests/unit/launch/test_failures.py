@@ -25,7 +25,7 @@ def failure(error: Exception, rank: int, time: float) -> Failure:
         return replace(describe_failure(raised, rank), time=time)
 
 
-def first(*failures: Failure, silent: dict[int, int] | None = None, ranks: int = 4, logs: Path = LOGS) -> str:
+def first(*failures: Failure, silent: dict[int, int | None] | None = None, ranks: int = 4, logs: Path = LOGS) -> str:
     error = first_error({one.rank: one for one in failures}, silent or {}, ranks=ranks, logs=logs)
     assert error is not None
     return str(error)
@@ -98,6 +98,7 @@ def test_silent_death_tells_the_signal_and_the_last_words(tmp_path: Path) -> Non
 def test_silent_exit_and_unknown_signal() -> None:
     assert "rank 0 exited with code 7 without an error" in first(silent={0: 7})
     assert "rank 0 was killed by signal 99" in first(silent={0: -99})
+    assert "rank 0 died without a word" in first(silent={0: None})
 
 
 def test_worker_without_a_log_of_its_own_has_spoken_into_the_launchers(tmp_path: Path) -> None:

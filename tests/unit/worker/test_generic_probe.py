@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +15,11 @@ from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from sft_cli.errors import ModelError
+from sft_cli.plan import generic_probe as plan
 from sft_cli.plan.model_facts import find_model
 from sft_cli.plan.parameters import count_parameters
 from sft_cli.recipe.schema import ModelSection
+from sft_cli.worker import generic_probe as worker
 from sft_cli.worker.generic_probe import probe
 
 SMALL = {
@@ -124,7 +129,16 @@ def test_weights_must_be_the_models(tmp_path: Path) -> None:
             probe(config_of("olmo2"), None, folder)
 
 
-def test_a_refusal_through_the_child_process_has_its_place(tmp_path: Path) -> None:
+def test_a_refusal_of_the_child_process_has_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask_here(arguments: list[str], *, question: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """A child takes seconds to import what this process has; the last test of this file has one."""
+        monkeypatch.setattr(sys, "argv", arguments[1:])
+        monkeypatch.setattr(sys, "stdin", io.StringIO(question))
+        assert arguments[:2] == ["-m", worker.__name__]
+        worker.main()
+        return subprocess.CompletedProcess(arguments, 0, "", "")
+
+    monkeypatch.setattr(plan, "ask", ask_here)
     config = tmp_path / "config.json"
     config.write_text(json.dumps(config_of("granite", logits_scaling=8.0)), encoding="utf-8")
     with pytest.raises(ModelError, match="'granite' has no family of its own, and") as caught:
