@@ -169,10 +169,12 @@ def estimate_speed(plan: Plan) -> Speed:
 def _measured(plan: Plan) -> Measured | None:
     """Of as many GPUs, or else of the most below that."""
     recipe = plan.recipe
+    is_hybrid = any(plan.model.architecture().linear_attention)
+    mixer = recipe.kernels.linear_attention if is_hybrid else recipe.kernels.attention
     is_usual = (
         recipe.model.dtype == "bfloat16"
         and recipe.batching.mode == "packing"
-        and recipe.kernels.linear_attention != "torch"
+        and mixer not in ("torch", "sdpa")
         and recipe.kernels.float8 == "none"
         and not recipe.kernels.compile
         and not recipe.sharding.cpu_offload
