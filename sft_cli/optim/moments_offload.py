@@ -149,7 +149,7 @@ class MomentsOffload:
         if self._inward is None:
             self._copy(slot, layer, is_outward=False)
             return slot
-        for event in (slot.is_free, slot.is_filled, self._written.get(layer)):
+        for event in (slot.is_free, self._written.get(layer)):
             if event is not None:
                 self._inward.wait_event(event)
         with torch.cuda.stream(self._inward):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.fake_streams import Gpu
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -15,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from sft_cli.optim.adamw import build_adamw
 from sft_cli.optim.host_memory import HostMemory
 from sft_cli.optim.low_precision import LowPrecisionAdamW
+from sft_cli.optim.moments_offload import MomentsOffload, Together, moments
 from sft_cli.plan import moments_offload
 from sft_cli.recipe.schema import OptimizerSection
 
@@ -185,3 +187,43 @@ def test_the_next_layer_is_there_before_it_is_asked_for() -> None:
     assert offload._used is not None
     assert set(offload._used.layer.places) == set(layers[0])
     assert [set(layer.places) for layer in offload._coming] == [set(layers[-1])], "the next backward begins there"
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("orders", ["as backward", "changing"])
+def test_no_copy_overtakes_another_or_an_update(seed: int, orders: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On streams that get on in any order that is allowed. An update adds one to a moment; those of two layers are
+    longer than those of the others."""
+    gpu, order = Gpu(seed), random.Random(seed)
+    monkeypatch.setattr(torch.cuda, "current_stream", gpu.current_stream)
+    monkeypatch.setattr(torch.cuda, "stream", gpu.stream)
+    copied = MomentsOffload._copy
+    monkeypatch.setattr(
+        MomentsOffload, "_copy", staticmethod(lambda *args, **how: gpu.current.put(lambda: copied(*args, **how)))
+    )
+    layers = [
+        Together.of([nn.Parameter(torch.empty(size)) for _ in range(3)], [2 * size] * 3, torch.zeros(6 * size).byte())
+        for size in (2, 5, 2, 2, 5, 2)
+    ]
+    offload = MomentsOffload(layers, CPU)
+    offload._inward, offload._outward = gpu.new_stream(), gpu.new_stream()  # type: ignore[assignment]
+    for step in range(1, 6):
+        turns = layers[::-1]
+        if orders == "changing":
+            order.shuffle(turns)
+        for parameter in (parameter for layer in turns for parameter in layer.places):
+            first, second = offload.fetch(parameter)
+            gpu.current.put(lambda first=first, second=second: (first.add_(1), second.add_(2)))
+            gpu.get_on()
+        if step == 3:
+            offload.settle()
+            assert all(torch.equal(layer.host.unique().long(), torch.tensor([3, 6])) for layer in layers)
+            for layer in layers:
+                layer.host.add_(10)  # as loading a state does
+            offload.forget()
+    offload.settle()
+    for layer in layers:
+        for block in layer.hosts().values():
+            first, second = moments(block)
+            assert first.unique().tolist() == [15]
+            assert second.unique().tolist() == [20]
