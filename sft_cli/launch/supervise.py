@@ -121,7 +121,9 @@ def _exit_code(run: _Run, control: ControlFolder, world: World, logs: Path, own_
     hanging = [rank for rank in control.hanging() if rank not in said]  # at the last moment, after all
     # A rank that hung was killed by its launcher: that is not what it died of.
     known = said | set(hanging)
-    silent = {rank: code for rank, code in (run.deaths | control.exits()).items() if rank not in known}
+    # Those that torchrun saw first before those that died later, for want of them.
+    seen = ({rank: code for rank, code in some.items() if rank not in known} for some in (control.exits(), run.deaths))
+    silent = next(filter(None, seen), {})
     first_signal = exit_signal(run.signals.first)
     if run.was_stopped_early:
         return 128 + first_signal
@@ -196,7 +198,7 @@ class _Run:
         self.was_killed_by_user = False
         self.deaths: dict[int, int | None] = {}
         """Exit codes, where known, of ranks that died without a word and were not killed by this launcher. torchrun
-        tells them too, unless it still waits for a dying process when its time is over."""
+        tells of the first of them, unless it still waits for a dying process when its time is over."""
         self._control = control
         self._say = say
         self._told: set[int] = set()
@@ -249,8 +251,9 @@ class _Run:
         if self._failed_for() > _AFTER_FAILURE_SECONDS:
             if not self._has_ended_them:
                 self._has_ended_them = True
-                pids = self._control.pids()
-                self.deaths = {rank: exit_code(pids[rank]) for rank in self._silent_deaths()}
+                dead = self._silent_deaths()
+                pids = self._control.pids()  # after it: a rank may have registered meanwhile
+                self.deaths = {rank: exit_code(pids[rank]) for rank in dead}
                 hanging = self._unheard()
                 self._control.write_hanging(hanging)
                 self._ask_where(hanging)

@@ -74,6 +74,7 @@ class LowPrecisionAdamW(torch.optim.Optimizer):
         self._spare_steps: dict[nn.Parameter, Tensor] = {}
         """To write the next number of `step` to while the last is read: they take turns."""
         for number, parameter in enumerate(self._parameters()):
+            assert _local(parameter).is_contiguous(), "an update takes numbers in the order in which they are kept"
             block = block_size(parameter.shape) if eight_bit else None
             self._shards[parameter] = _Shard(tensor_key(seed, number), _first_place(parameter), block)
             self._spare_steps[parameter] = torch.empty((), device=parameter.device)

@@ -32,8 +32,7 @@ def update_many_on_device(works: Sequence[Slice], squares: PartialSums | None = 
     """
     alike: dict[tuple, list[Slice]] = defaultdict(list)
     for work in works:
-        kind = (work.weights.dtype, work.gradient.dtype, work.block, work.stochastic_rounding, work.weight_decay)
-        alike[kind].append(work)
+        alike[_kind(work)].append(work)
     for some in alike.values():
         _launch(some, squares)
 
@@ -65,6 +64,12 @@ def _launch(works: list[Slice], squares: PartialSums | None) -> None:
             ROWS=NUMBERS_OF_A_PROGRAM // block,
             num_warps=WARPS,
         )
+
+
+def _kind(work: Slice) -> tuple:
+    """All that is the same for every tensor of a launch."""
+    how = (work.weights.dtype, work.gradient.dtype, work.block, work.stochastic_rounding, work.is_bad.data_ptr())
+    return (*how, work.learning_rate, work.weight_decay, *work.betas, work.eps)
 
 
 def _row(work: Slice) -> list[int]:

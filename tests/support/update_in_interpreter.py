@@ -118,6 +118,14 @@ def together() -> dict[str, float]:
             ]
         )
     ]
+    # One that differs in what the kernel takes once a launch.
+    works += [
+        replace(copy(works[0]), learning_rate=0.5),
+        replace(copy(works[0]), betas=(0.5, 0.95)),
+        replace(copy(works[0]), eps=1.0),
+        replace(copy(works[0]), is_bad=torch.ones(())),
+        replace(copy(works[1]), key=-7),
+    ]
     works = [
         replace(copy(work), gradient=torch.randn(work.weights.shape).to(work.weights.dtype), step=torch.tensor(3.0))
         for work in works
@@ -134,7 +142,7 @@ def together() -> dict[str, float]:
         ),
         strict=True,
     )
-    square = sum(float(work.gradient.double().square().sum()) for work in works)
+    square = sum(float(work.gradient.double().square().sum()) for work in works if not work.is_bad)
     return {
         "differ": float(sum((here != there).sum() for here, there in pairs)),
         "changed": float(

@@ -104,6 +104,11 @@ def test_moments_of_bfloat16_weights_are_float32() -> None:
         assert {value.dtype for value in state.values()} == {torch.float32}
 
 
+def test_a_transposed_weight_is_refused_and_not_mixed_up_with_its_gradient() -> None:
+    with pytest.raises(AssertionError, match="in the order in which they are kept"):
+        make_optimizer([nn.Parameter(torch.zeros(512, 24).t())], name="adamw_8bit")
+
+
 def test_8_bit_moments_take_a_quarter_and_their_scales() -> None:
     parameter = nn.Parameter(torch.zeros(16, 512))
     state = make_optimizer([parameter], name="adamw_8bit").state[parameter]
