@@ -26,7 +26,8 @@ for model in ${*:-27b 9b 4b 0.8b long}; do
           if [ "$one" = llama ]; then path=llama-3.1-8b words=$other; fi
           variants+=(--variant "$one, long rows, $tokens; model.path=builtin:$path; model.tokenizer=$words; data.train=$long; optimizer.offload=false; $(pack $tokens)")
         done
-      done ;;
+      done
+      variants+=(--variant "llama, chats, 8192; model.path=builtin:llama-3.1-8b; model.tokenizer=$other; optimizer.offload=false; $(pack 8192)") ;;
     27b) for tokens in 2048 4096 8192 16384 32768; do
         variants+=(--variant "27b, $tokens; model.path=builtin:qwen3.8-27b; $(pack $tokens)")
       done ;;

@@ -90,6 +90,7 @@ RUNS = {
     },
     "27B": Run(123.3, "loss", "qwen3.8-27b", one_gpu("{mode: full, layers: 30}")),
     "27B, mixed": Run(125.2, "loss", "qwen3.8-27b", one_gpu("{mode: full, layers: 7, others: selective}")),
+    "27B, as planned": Run(132.6, "loss", "qwen3.8-27b", one_gpu("{mode: full, layers: 1, others: selective}")),
     "8 layers of 27B, one GPU": Run(39.8, "loss", "qwen3.8-27b", one_gpu("{mode: none}", offload=False), EIGHT_LAYERS),
     "8 layers of 27B, one GPU, offload": Run(35.2, "loss", "qwen3.8-27b", one_gpu("{mode: none}"), EIGHT_LAYERS),
     # Of the field notes' script.
