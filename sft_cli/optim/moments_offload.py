@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
@@ -42,7 +43,7 @@ class Together:
         Args:
             sizes: of each parameter's block, bytes.
         """
-        ends = torch.tensor([*sizes]).cumsum(0).tolist()
+        ends = accumulate(sizes)
         return cls(host, {p: slice(end - size, end) for p, size, end in zip(parameters, sizes, ends, strict=True)})
 
     def hosts(self) -> dict[nn.Parameter, Tensor]:
