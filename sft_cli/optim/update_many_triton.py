@@ -5,19 +5,16 @@ Where the tensors lie is in a table that is copied to the device before: gradien
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Sequence
 
 import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 
-from sft_cli.optim.eight_bit import LARGEST_BLOCK
 from sft_cli.optim.partial_sums import PartialSums
 from sft_cli.optim.update import Slice
-from sft_cli.optim.update_triton import NUMBERS_OF_A_PROGRAM, WARPS, programs, update_part
+from sft_cli.optim.update_triton import constants, programs, rates, tensors, update_part
 
 _TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
 _COLUMNS = 11
@@ -44,39 +41,27 @@ def _launch(works: list[Slice], squares: PartialSums | None) -> None:
     if device.type == "cuda":
         table = table.pin_memory().to(device, non_blocking=True)
     parts = max(1, *(programs(work.weights.numel()) for work in works))
-    block = one.block or LARGEST_BLOCK
     with torch.cuda.device_of(one.weights):
         _update_many[(parts, len(works))](
             table,
             one.is_bad,
             one.step if squares is None else squares.places(parts * len(works), device),
-            one.learning_rate,
-            1 - one.learning_rate * one.weight_decay,
-            *one.betas,
-            *(math.log2(beta) if beta else -math.inf for beta in one.betas),
-            one.eps,
+            *rates(one),
             WEIGHTS=_TYPES[one.weights.dtype],
             GRADIENT=_TYPES[one.gradient.dtype],
-            EIGHT_BIT=one.scales is not None,
-            STOCHASTIC=one.stochastic_rounding,
-            SQUARES=squares is not None,
-            BLOCK=block,
-            ROWS=NUMBERS_OF_A_PROGRAM // block,
-            num_warps=WARPS,
+            **constants(one, sums_squares=squares is not None),
         )
 
 
 def _kind(work: Slice) -> tuple:
     """All that is the same for every tensor of a launch."""
     how = (work.weights.dtype, work.gradient.dtype, work.block, work.stochastic_rounding, work.is_bad.data_ptr())
-    return (*how, work.learning_rate, work.weight_decay, *work.betas, work.eps)
+    return (*how, *rates(work))
 
 
 def _row(work: Slice) -> list[int]:
     """Addresses and numbers, in the order in which `_update_many` reads them."""
-    scales: tuple[Tensor, ...] = work.scales or work.moments  # no scale is read of float32 moments
-    tensors = (work.weights, work.gradient, *work.moments, *scales, work.step, work.next_step)
-    row = [*(tensor.data_ptr() for tensor in tensors), work.weights.numel(), work.first, work.key]
+    row = [*(tensor.data_ptr() for tensor in tensors(work)), work.weights.numel(), work.first, work.key]
     assert len(row) == _COLUMNS
     return row
 

@@ -43,34 +43,42 @@ def update_on_device(work: Slice, squares: Tensor | None = None) -> None:
     if count == 0:
         work.next_step.copy_(work.step + 1 - work.is_bad)
         return
-    block = work.block or LARGEST_BLOCK
-    scales: tuple[Tensor, ...] = work.scales or work.moments  # no scale is read of float32 moments
-    rows = NUMBERS_OF_A_PROGRAM // block
     with torch.cuda.device_of(work.weights):
         _update[(programs(count),)](
-            work.weights,
-            work.gradient,
-            *work.moments,
-            *scales,
-            work.step,
-            work.next_step,
+            *tensors(work),
             work.is_bad,
             work.step if squares is None else squares,
             count,
             work.first,
             work.key,
-            work.learning_rate,
-            1 - work.learning_rate * work.weight_decay,
-            *work.betas,
-            *(math.log2(beta) if beta else -math.inf for beta in work.betas),
-            work.eps,
-            EIGHT_BIT=work.scales is not None,
-            STOCHASTIC=work.stochastic_rounding,
-            SQUARES=squares is not None,
-            BLOCK=block,
-            ROWS=rows,
-            num_warps=WARPS,
+            *rates(work),
+            **constants(work, sums_squares=squares is not None),
         )
+
+
+def tensors(work: Slice) -> tuple[Tensor, ...]:
+    """What an update reads and writes of one tensor, in the order in which the kernels take it."""
+    scales = work.scales or work.moments  # no scale is read of float32 moments
+    return (work.weights, work.gradient, *work.moments, *scales, work.step, work.next_step)
+
+
+def rates(work: Slice) -> tuple[float, ...]:
+    """From `learning_rate` to `eps`, as the kernels take them."""
+    logarithms = (math.log2(beta) if beta else -math.inf for beta in work.betas)
+    return (work.learning_rate, 1 - work.learning_rate * work.weight_decay, *work.betas, *logarithms, work.eps)
+
+
+def constants(work: Slice, *, sums_squares: bool) -> dict[str, int]:
+    """What the kernels are compiled for."""
+    block = work.block or LARGEST_BLOCK
+    return {
+        "EIGHT_BIT": work.scales is not None,
+        "STOCHASTIC": work.stochastic_rounding,
+        "SQUARES": sums_squares,
+        "BLOCK": block,
+        "ROWS": NUMBERS_OF_A_PROGRAM // block,
+        "num_warps": WARPS,
+    }
 
 
 @triton.jit(
